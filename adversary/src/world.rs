@@ -481,6 +481,7 @@ impl World {
             published: self.executor.published(),
         };
         while self.executor.run(&mut witness, &mut self.requests).more {}
+        self.cache.check_requests();
         for (volume, offset) in self.lookout.watched() {
             if let Some((key, frame)) = self.cache.publish(volume, offset) {
                 self.executor.publish(key, frame);

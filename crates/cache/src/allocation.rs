@@ -32,7 +32,7 @@
 
 use forebay_block::{Content, ContentRun, SECTOR_BYTES, Volume};
 
-use crate::world::{CacheState, World};
+use crate::world::World;
 
 /// The cache's answer for one block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,7 +61,7 @@ impl Holdings {
     pub(crate) fn look_up(world: &World, volume: Volume, offset: u64, length: u64) -> Holdings {
         let mut holdings = Holdings { start: offset, runs: Vec::new() };
         let end = offset.saturating_add(length);
-        if world.state != CacheState::Ready {
+        if !world.lifecycle.is_ready() {
             // Neither the index nor the store is the truth.
             holdings.push(Held::Data, end);
             return holdings;

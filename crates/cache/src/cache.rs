@@ -85,7 +85,7 @@ use crate::stores::Stores;
 use crate::switch::PolicyError;
 use crate::switch::Switch;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World, shard_context};
+use crate::world::{World, shard_context};
 
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
@@ -144,7 +144,7 @@ impl Cache {
         for shard in &mut self.world.shards {
             shard.add_volume(volume.priority);
         }
-        self.world.volumes.attach(volume, self.world.front.capacity())
+        self.world.volumes.attach(volume, self.world.front.requests.capacity())
     }
 
     /// For a driver without bytes: effects have no memory operands, and the cache requests no checksums. All data
@@ -177,7 +177,7 @@ impl Cache {
     /// # Panics
     /// If it was started or stopped before.
     pub fn start(&mut self, now: Nanos, open: Open) {
-        assert!(self.world.state == CacheState::New, "a cache starts once, and not after a stop");
+        assert!(self.world.lifecycle.is_new(), "a cache starts once, and not after a stop");
         self.world.now = now;
         self.world.start_intervals();
         self.world.divide_flash();
@@ -186,7 +186,7 @@ impl Cache {
                 self.serve(None);
             }
             Some(log) => {
-                self.world.state = CacheState::Starting;
+                self.world.lifecycle.start();
                 log.start(self.startup.begin(open, &self.world.volumes));
                 self.take_turn();
             }
@@ -213,9 +213,9 @@ impl Cache {
             self.world.effects.push(Effect::Reply { request: id, result: Ok(()) });
             return;
         }
-        let admitted = match self.world.state {
-            CacheState::Ready => self.world.admit(id, &request),
-            _ => Err(IoError::Shutdown),
+        let admitted = match self.world.lifecycle.is_ready() {
+            true => self.world.admit(id, &request),
+            false => Err(IoError::Shutdown),
         };
         match admitted {
             Err(e) => self.world.effects.push(Effect::Reply { request: id, result: Err(e) }),
@@ -310,8 +310,7 @@ impl Cache {
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         // A cache that refuses to serve writes nothing: the log, which may have recovered well,
         // would begin an epoch.
-        if self.world.state == CacheState::Failed
-            || self.world.effects.is_empty() && !self.find_effect()
+        if self.world.lifecycle.has_failed() || self.world.effects.is_empty() && !self.find_effect()
         {
             segments.clear();
             return None;
@@ -365,7 +364,7 @@ impl Cache {
     /// that they make dirty. Only if clients write faster than the stores, so that the destage cannot catch up,
     /// modifying requests wait for its end. Refused with [`IoError::Shutdown`] if requests are.
     pub fn destage(&mut self) {
-        if self.world.state != CacheState::Ready {
+        if !self.world.lifecycle.is_ready() {
             self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
             return;
         }
@@ -376,7 +375,7 @@ impl Cache {
     /// A stop is near: from now on, nothing waits for data that cannot be destaged, and requested destages end early
     /// with an error. The stop does the rest of their work, or leaves the data on flash.
     pub fn prepare_stop(&mut self) {
-        self.world.hurry = true;
+        self.world.lifecycle.announce_stop();
         self.destages.cut(&mut self.cleaner);
         self.consider_giving_up();
         self.stores.review_failing(&mut self.world);
@@ -422,14 +421,10 @@ impl Cache {
     /// is dirty (as after a [`Cache::destage`] without requests), or the cache has stopped without an error. The caller holds all requests back until the notice, and
     /// until a seal of zeroes has replaced one that describes a store. A start forgets seals.
     pub fn seal(&mut self, volumes: Vec<Sealed>) {
-        let takes = match self.world.state {
-            CacheState::Ready => {
-                self.is_quiet() && self.dirty_blocks() == 0 && !self.world.appends_dirty()
-            }
-            CacheState::Stopped => {
-                self.stop.is_in_order(&self.world) && !self.sealer.is_under_way()
-            }
-            _ => false,
+        let takes = if self.world.lifecycle.is_ready() {
+            self.is_quiet() && self.dirty_blocks() == 0 && !self.world.appends_dirty()
+        } else {
+            self.stop.is_in_order(&self.world) && !self.sealer.is_under_way()
         };
         if !takes {
             return self.world.notices.push(Notice::Sealed(Err(IoError::Invalid)));
@@ -475,8 +470,8 @@ impl Cache {
         if let Some(released) = stamped.released {
             self.pass_through.released(&mut self.world, released);
         }
-        let state = self.world.state;
-        if let Some(log) = self.world.log.as_mut().filter(|_| state != CacheState::Stopped) {
+        let stopped = self.world.lifecycle.is_stopped();
+        if let Some(log) = self.world.log.as_mut().filter(|_| !stopped) {
             log.note_stamps(&stamped.noted);
         }
         self.clean(Cleaner::step_stamps);

@@ -14,14 +14,35 @@ use forebay_flash::sabotage::Bug;
 use crate::cleaner::{Cleaner, Work};
 use crate::front::INTERNAL;
 use crate::holds::HoldReason;
-use crate::world::{CacheState, World};
+use crate::world::World;
 
 /// How often a destage is repeated because records are marked dirty at its end.
 const AGAIN_MAX: u32 = 4;
 
+/// Whom a destage of everything is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum DestagePurpose {
+    /// The operator, a change of policy or pass-through. A stop that is near ends it.
+    Service,
+    /// A stop, which decides after the flushes whether regions are cleaned.
+    StopFlush,
+    /// A stop, which has decided that they are.
+    Stop,
+}
+
+/// How a destage of everything ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DestageEnd {
+    /// It was part of a stop.
+    OfStop(Outcome),
+    /// It was for others.
+    OfService(Outcome),
+}
+
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
 struct Destage {
+    purpose: DestagePurpose,
     /// The cache's own flushes, one for each volume, that have not ended.
     flushes_left: u32,
     /// The flushes have ended: the regions are being cleaned.
@@ -36,9 +57,10 @@ struct Destage {
 }
 
 impl Destage {
-    fn new(flushes_left: usize) -> Destage {
+    fn new(purpose: DestagePurpose, flushes_left: usize) -> Destage {
         let flushes_left = flushes_left as u32;
         Destage {
+            purpose,
             flushes_left,
             cleaning: false,
             result: Ok(()),
@@ -88,15 +110,25 @@ impl Destages {
 
     /// Begins to destage everything; no destage may be in progress.
     pub fn begin(&mut self, world: &mut World, cleaner: &mut Cleaner) {
+        self.begin_for(DestagePurpose::Service, world, cleaner);
+    }
+
+    /// Begins the destage of a stop. After the flushes, it waits for [`Destages::clean_for_stop`] or
+    /// [`Destages::forget`].
+    pub fn begin_for_stop(&mut self, world: &mut World, cleaner: &mut Cleaner) {
+        self.begin_for(DestagePurpose::StopFlush, world, cleaner);
+    }
+
+    fn begin_for(&mut self, purpose: DestagePurpose, world: &mut World, cleaner: &mut Cleaner) {
         forgive(world, cleaner);
         flush_all(world);
-        self.under_way = Some(Destage::new(world.volumes.len()));
+        self.under_way = Some(Destage::new(purpose, world.volumes.len()));
     }
 
     /// Begins to destage the dirty records on flash.
     pub fn begin_of_flash(&mut self, world: &mut World, cleaner: &mut Cleaner) {
         forgive(world, cleaner);
-        self.under_way = Some(Destage::new(0));
+        self.under_way = Some(Destage::new(DestagePurpose::Service, 0));
     }
 
     /// Some records of the destage in progress are left behind.
@@ -130,19 +162,20 @@ impl Destages {
 
     /// No more regions are cleaned for a destage outside a stop.
     pub fn cut(&mut self, cleaner: &mut Cleaner) {
-        if let Some(destage) = self.under_way.as_mut().filter(|destage| destage.cleaning) {
+        let Some(destage) = &mut self.under_way else { return };
+        if destage.cleaning && destage.purpose == DestagePurpose::Service {
             destage.fail(IoError::Shutdown);
             cleaner.forget_destages();
         }
     }
 
-    /// One turn: returns whether it did anything, and the result of the destage if it ended. The caller then
+    /// One turn: returns whether it did anything, and how the destage ended, if it did. The caller then
     /// takes back the reason for which the destage may hold requests.
     pub fn take_turn(
         &mut self,
         world: &mut World,
         cleaner: &mut Cleaner,
-    ) -> (bool, Option<Outcome>) {
+    ) -> (bool, Option<DestageEnd>) {
         let any = !world.front.internal_done.is_empty();
         for outcome in world.front.internal_done.drain(..) {
             if let Some(destage) = &mut self.under_way {
@@ -155,15 +188,17 @@ impl Destages {
             return match settle(world, destage) {
                 Settled::No => (any, None),
                 Settled::Again => (true, None),
-                Settled::Yes => (true, Some(self.end(Ok(())))),
+                Settled::Yes => (true, self.end(Ok(()))),
             };
         }
-        if !destage.cleaning && destage.flushes_left == 0 && world.state != CacheState::Flushing {
+        let waits = destage.purpose == DestagePurpose::StopFlush;
+        if !destage.cleaning && destage.flushes_left == 0 && !waits {
             // All flushed: now the regions.
             let owed = world.volumes.iter().any(|(_, v)| v.owed > 0);
             let lost = world.flash.is_lost() && !is_salvaged(world) && owed;
             // A stop that is near ends a destage, unless the destage is its own.
-            let cut = world.hurry && world.state != CacheState::Destaging;
+            let served = destage.purpose == DestagePurpose::Service;
+            let cut = served && world.lifecycle.is_stop_near();
             if !lost && !cut {
                 cleaner.push_all_dirty(world);
             }
@@ -194,17 +229,25 @@ impl Destages {
             destage.settling = true;
             return (true, None);
         }
-        (true, Some(self.end(result)))
+        (true, self.end(result))
     }
 
-    fn end(&mut self, result: Outcome) -> Outcome {
-        self.under_way = None;
-        result
+    fn end(&mut self, result: Outcome) -> Option<DestageEnd> {
+        Some(match self.under_way.take()?.purpose {
+            DestagePurpose::Service => DestageEnd::OfService(result),
+            DestagePurpose::StopFlush | DestagePurpose::Stop => DestageEnd::OfStop(result),
+        })
     }
 
     /// The result of the flushes of the destage in progress, if all have ended.
     pub fn flushed(&self) -> Option<Outcome> {
         self.under_way.filter(|destage| destage.flushes_left == 0).map(|destage| destage.result)
+    }
+
+    /// The flushes of a stop have ended, and its regions are to be cleaned.
+    pub fn clean_for_stop(&mut self) {
+        let destage = self.under_way.as_mut().expect("the destage of the stop is in progress");
+        destage.purpose = DestagePurpose::Stop;
     }
 
     /// The destage in progress needed only the flushes.
@@ -231,10 +274,7 @@ impl Destages {
 
 /// Whether what is marked dirty can only be what a destage has covered.
 fn may_settle(world: &World) -> bool {
-    world.state == CacheState::Ready
-        && !world.is_modified()
-        && !world.flash.is_lost()
-        && !world.hurry
+    !world.lifecycle.is_stopping() && !world.is_modified() && !world.flash.is_lost()
 }
 
 /// The result of a turn at the end of a destage.

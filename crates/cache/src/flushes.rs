@@ -6,7 +6,8 @@
 use forebay_block::{Flags, Op, Volume};
 use forebay_flash::sabotage::Bug;
 
-use crate::front::{INTERNAL, RequestStage};
+use crate::front::INTERNAL;
+use crate::in_flight::{RequestPlace, RequestStage};
 use crate::shard::flush::FlushState;
 use crate::shard::flush_step;
 use crate::slab::RequestIndex;
@@ -20,12 +21,11 @@ const FLUSH_BLOCKS: u32 = 64;
 impl World {
     /// A flush request: it joins the next round of its volume.
     pub fn begin_flush(&mut self, request: RequestIndex) {
-        let r = &mut self.front.requests[request];
-        r.stage = RequestStage::Flushing;
-        let volume = r.volume;
+        let volume = self.front.requests[request].volume;
         if !self.config.write_policy.write_back {
             return self.make_durable(request);
         }
+        self.front.requests.enter(request, RequestPlace::Flushing);
         let flushing = &mut self.volumes[volume].flushing;
         flushing.next.push(request);
         if flushing.active.is_empty() {
@@ -76,6 +76,7 @@ impl World {
         let failed = flushing.failed;
         let mut active = core::mem::take(&mut flushing.active);
         for request in active.drain(..) {
+            self.front.requests.enter(request, RequestPlace::InHand);
             if failed {
                 let r = &mut self.front.requests[request];
                 r.error.get_or_insert(forebay_effect::IoError::Device);
@@ -112,7 +113,7 @@ impl World {
     /// The last stage of a request that promises durability.
     pub fn make_durable(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
-        r.stage = RequestStage::Syncing;
+        r.stage = RequestStage::Syncs;
         let volume = r.volume;
         // Of a log that has failed nothing is needed where all is on the store.
         let without = self.flash.without().contains(volume)
@@ -126,8 +127,9 @@ impl World {
             self.front.requests[request].outstanding += 1;
             self.volumes.sync(volume, SyncWaiter::Request(request), &mut self.effects);
         }
-        if self.front.requests[request].outstanding == 0 {
-            self.reply(request);
+        match self.front.requests[request].outstanding {
+            0 => self.reply(request),
+            _ => self.front.requests.enter(request, RequestPlace::Returning),
         }
     }
 

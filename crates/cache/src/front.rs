@@ -4,89 +4,33 @@
 //! of blocks at a time. The pieces go to shards, and the last piece to return ends the request. A
 //! request that promises durability (FLUSH, FUA) then waits for the syncs it needs (`volumes.rs`).
 
-use forebay_block::{Flags, Op, Request, Volume};
+use forebay_block::{Flags, Op, Request};
 use forebay_effect::{Effect, EffectQueue, IoError, Outcome, RequestId};
 
 use crate::cache::VOLUMES_MAX;
 use crate::config::{Bypass, CacheConfig};
-use crate::slab::{Fifo, Linked, RequestIndex, Slab};
+use crate::in_flight::{InFlight, RequestList, RequestPlace, RequestStage, RequestState};
+use crate::slab::RequestIndex;
 use crate::volume::VolumeState;
 use crate::volumes::Volumes;
 
 /// The name of the cache's own requests, such as the flush of a clean stop.
 pub(crate) const INTERNAL: RequestId = RequestId(u64::MAX);
 
-/// A request in flight.
-#[derive(Debug)]
-pub(crate) struct RequestState {
-    pub id: RequestId,
-    pub volume: Volume,
-    pub op: Op,
-    pub flags: Flags,
-    pub offset: u64,
-    pub end: u64,
-    /// First byte not yet handed to a shard.
-    pub cursor: u64,
-    /// Pieces handed out and not returned; for a request in its last stage, syncs it waits for.
-    pub outstanding: u32,
-    pub error: Option<IoError>,
-    pub stage: RequestStage,
-    /// It continues when enough of its pieces have returned.
-    paused: bool,
-    /// The log failed before the request was durable: it repeats its last stage.
-    pub again: bool,
-    /// It is one of its volume's [`zeroings`](VolumeState::zeroings).
-    zeroes: bool,
-    /// It bypasses the cache, as part of a sequential stream.
-    pub bypass: bool,
-    next: RequestIndex,
-}
-
-/// The stage of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RequestStage {
-    /// Its pieces are in progress.
-    Pieces,
-    /// A flush waits for dirty blocks to leave DRAM.
-    Flushing,
-    /// It waits for syncs.
-    Syncing,
-}
-
-impl RequestState {
-    /// Whether all of it has been handed to shards.
-    #[inline]
-    pub fn is_at_end(&self) -> bool {
-        self.cursor == self.end
-    }
-}
-
-impl Linked<RequestIndex> for RequestState {
-    fn next(&mut self) -> &mut RequestIndex {
-        &mut self.next
-    }
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Front {
-    pub requests: Slab<RequestIndex, RequestState>,
+    pub requests: InFlight,
     /// Requests that can hand out more blocks.
-    pub running: Fifo<RequestIndex>,
+    pub running: RequestList,
     /// By shard: requests that wait for a place in the shard for their next block.
-    pub blocked: Box<[Fifo<RequestIndex>]>,
-    /// Their number.
-    pub blocked_count: u32,
+    pub blocked: Box<[RequestList]>,
     /// Most pieces that a request may have out when it takes another step.
     pieces_left_max: u32,
     /// Bytes that a request hands out in one step.
     step_bytes: u64,
     /// Requests whose pieces have all returned.
-    pub finished: Fifo<RequestIndex>,
-    /// Trims and zeroings that have not begun and wait for others of the same blocks.
-    pub zeroings_waiting: u32,
-    /// Modifying requests and flushes of clients in flight, including held ones.
-    pub modifying: u32,
+    pub finished: RequestList,
     /// The cache's own flushes that have ended.
     pub internal_done: Vec<Outcome>,
 }
@@ -95,22 +39,14 @@ impl Front {
     pub fn new(config: &CacheConfig) -> Self {
         Front {
             // The cache's own flushes, one a volume, always find a place.
-            requests: Slab::new(config.requests_max + VOLUMES_MAX as u32),
-            running: Fifo::EMPTY,
-            blocked: (0..config.shards).map(|_| Fifo::EMPTY).collect(),
-            blocked_count: 0,
+            requests: InFlight::new(config.requests_max + VOLUMES_MAX as u32),
+            running: RequestList::new(RequestPlace::Running),
+            blocked: (0..config.shards).map(|_| RequestList::new(RequestPlace::Blocked)).collect(),
             pieces_left_max: config.request_blocks_max - config.step_blocks,
             step_bytes: u64::from(config.step_blocks) << config.block_size.shift(),
-            finished: Fifo::EMPTY,
-            zeroings_waiting: 0,
-            modifying: 0,
+            finished: RequestList::new(RequestPlace::Finished),
             internal_done: Vec::new(),
         }
-    }
-
-    /// Most requests in flight, including the cache's own: queues of requests never hold more.
-    pub fn capacity(&self) -> usize {
-        self.requests.capacity()
     }
 
     /// Registers a request; `Err` is the reply to send at once.
@@ -121,7 +57,7 @@ impl Front {
         id: RequestId,
         request: &Request,
     ) -> Result<RequestIndex, IoError> {
-        let Request { volume, op, flags, offset, length, .. } = *request;
+        let Request { volume, op, offset, length, .. } = *request;
         let state = volumes.get_mut(volume).ok_or(IoError::Invalid)?;
         let end = offset.checked_add(length).ok_or(IoError::Invalid)?;
         if op != Op::Flush && (end > state.size || (offset | length) & 511 != 0) {
@@ -147,26 +83,8 @@ impl Front {
                 Op::Flush => stats.flushes += 1,
             }
             state.requests += 1;
-            self.modifying += u32::from(op != Op::Read);
         }
-        let (offset, end) = if op == Op::Flush { (0, 0) } else { (offset, end) };
-        Ok(self.requests.insert(RequestState {
-            id,
-            volume,
-            op,
-            flags,
-            offset,
-            end,
-            cursor: offset,
-            outstanding: 0,
-            error: None,
-            stage: RequestStage::Pieces,
-            paused: false,
-            again: false,
-            zeroes: false,
-            bypass,
-            next: RequestIndex::NONE,
-        }))
+        Ok(self.requests.insert(RequestState::new(id, request, bypass)))
     }
 
     /// `count` pieces of a request came back.
@@ -186,11 +104,12 @@ impl Front {
         if let Err(e) = result {
             state.error.get_or_insert(e);
         }
-        if state.paused && state.outstanding <= self.pieces_left_max {
-            state.paused = false;
-            self.run(request);
-        } else if state.outstanding == 0 && state.cursor == state.end {
-            self.requests.push_back(&mut self.finished, request);
+        match state.place() {
+            RequestPlace::Paused if state.outstanding <= self.pieces_left_max => self.run(request),
+            RequestPlace::Returning if state.outstanding == 0 => {
+                self.requests.push(&mut self.finished, request);
+            }
+            _ => {}
         }
     }
 
@@ -202,41 +121,37 @@ impl Front {
     /// A request has taken a step that was not its last. Another follows, at once or when enough of
     /// its pieces have returned; returns true in the second case.
     pub fn go_on(&mut self, request: RequestIndex) -> bool {
-        let state = &mut self.requests[request];
-        state.paused = state.outstanding > self.pieces_left_max;
-        let paused = state.paused;
-        if !paused {
-            self.run(request);
+        let paused = !self.may_step(request);
+        match paused {
+            true => self.requests.enter(request, RequestPlace::Paused),
+            false => self.run(request),
         }
         paused
     }
 
     /// The request takes its next step in the turn to come.
     pub fn run(&mut self, request: RequestIndex) {
-        self.requests.push_back(&mut self.running, request);
+        self.requests.push(&mut self.running, request);
     }
 
     /// Takes the request whose step is next.
     pub fn pop_running(&mut self) -> Option<RequestIndex> {
-        self.requests.pop_front(&mut self.running)
+        self.requests.pop(&mut self.running)
     }
 
     /// Takes the next request whose pieces have all returned.
     pub fn pop_finished(&mut self) -> Option<RequestIndex> {
-        self.requests.pop_front(&mut self.finished)
+        self.requests.pop(&mut self.finished)
     }
 
     /// A shard had no place for the request's next piece.
     pub fn block(&mut self, request: RequestIndex, shard: usize) {
-        self.requests.push_back(&mut self.blocked[shard], request);
-        self.blocked_count += 1;
+        self.requests.push(&mut self.blocked[shard], request);
     }
 
     /// Takes the request that has waited longest for a place in a shard.
     pub fn unblock(&mut self, shard: usize) -> Option<RequestIndex> {
-        let request = self.requests.pop_front(&mut self.blocked[shard])?;
-        self.blocked_count -= 1;
-        Some(request)
+        self.requests.pop(&mut self.blocked[shard])
     }
 
     /// Whether a trim or zeroing may hand out blocks. It may not while another one of its volume
@@ -255,8 +170,7 @@ impl Front {
             self.begin_zeroing(volume, request);
             return true;
         }
-        self.requests.push_back(&mut volume.zeroings_waiting, request);
-        self.zeroings_waiting += 1;
+        self.requests.push(&mut volume.zeroings_waiting, request);
         false
     }
 
@@ -279,8 +193,7 @@ impl Front {
         while let Some(next) = volume.zeroings_waiting.first()
             && !self.meets_a_zeroing(volume, next)
         {
-            self.requests.pop_front(&mut volume.zeroings_waiting);
-            self.zeroings_waiting -= 1;
+            self.requests.pop(&mut volume.zeroings_waiting);
             self.begin_zeroing(volume, next);
             self.run(next);
         }
@@ -297,12 +210,11 @@ impl Front {
         if state.zeroes {
             self.end_zeroing(&mut volumes[state.volume], request);
         }
-        if state.id == INTERNAL {
+        if !state.is_clients() {
             self.internal_done.push(state.error.map_or(Ok(()), Err));
             return;
         }
         volumes[state.volume].requests -= 1;
-        self.modifying -= u32::from(state.op != Op::Read);
         if state.error.is_some() {
             volumes[state.volume].stats.errors += 1;
         }

@@ -5,8 +5,8 @@
 //! is left. Requests that wait until records are void are in the same list. Their reason is
 //! [`FlashCondition::awaits_void`](crate::flash_condition::FlashCondition::awaits_void), which shards also read.
 
-use crate::front::RequestState;
-use crate::slab::{Fifo, RequestIndex, Slab};
+use crate::in_flight::{InFlight, RequestList, RequestPlace};
+use crate::slab::RequestIndex;
 
 /// Why modifying requests and flushes are held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,15 +23,18 @@ pub(crate) struct Holds {
     switch: bool,
     destage: bool,
     /// Modifying requests and flushes that wait; some have begun.
-    requests: Fifo<RequestIndex>,
-    count: u32,
+    requests: RequestList,
     /// Cleanings that have not begun wait until a seal has ended.
     pub cleanings: bool,
 }
 
 impl Holds {
-    pub const NONE: Holds =
-        Holds { switch: false, destage: false, requests: Fifo::EMPTY, count: 0, cleanings: false };
+    pub const NONE: Holds = Holds {
+        switch: false,
+        destage: false,
+        requests: RequestList::new(RequestPlace::Held),
+        cleanings: false,
+    };
 
     /// Whether modifying requests and flushes are held for any reason.
     #[inline]
@@ -64,20 +67,18 @@ impl Holds {
         }
     }
 
-    /// The number of requests that wait.
-    pub fn waiting(&self) -> u32 {
-        self.count
+    /// The requests that wait.
+    pub fn requests(&self) -> &RequestList {
+        &self.requests
     }
 
     /// A request waits, after the others.
-    pub fn push(&mut self, requests: &mut Slab<RequestIndex, RequestState>, request: RequestIndex) {
-        requests.push_back(&mut self.requests, request);
-        self.count += 1;
+    pub fn push(&mut self, requests: &mut InFlight, request: RequestIndex) {
+        requests.push(&mut self.requests, request);
     }
 
     /// Takes all requests that wait, in their order.
-    pub fn take_requests(&mut self) -> Fifo<RequestIndex> {
-        self.count = 0;
-        core::mem::replace(&mut self.requests, Fifo::EMPTY)
+    pub fn take_requests(&mut self) -> RequestList {
+        self.requests.take()
     }
 }

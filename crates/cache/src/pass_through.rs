@@ -25,7 +25,7 @@ use crate::entry_walk::EntryWalk;
 use crate::stamp::Stamps;
 use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World, shard_context, sooner};
+use crate::world::{World, shard_context, sooner};
 
 /// Pause after a failed attempt; it doubles up to the last value.
 const PAUSE_FIRST: Nanos = Nanos(5_000_000_000);
@@ -71,7 +71,7 @@ pub(crate) struct PassThrough {
 impl PassThrough {
     /// The log has failed: no record is written to flash until the next start.
     pub fn begin(&mut self, world: &mut World) {
-        if !world.is_stopping() {
+        if !world.lifecycle.is_stopping() {
             self.stage = PassThroughStage::Settling;
             world.flash.awaits_void = true;
             let limit = world.config.give_up_after;
@@ -91,7 +91,7 @@ impl PassThrough {
         if stage == PassThroughStage::Idle {
             return false;
         }
-        if world.is_stopping() {
+        if world.lifecycle.is_stopping() {
             // A stop does not wait for it.
             (self.stage, self.retry_at) = (PassThroughStage::Idle, None);
             self.let_go(world);
@@ -248,7 +248,7 @@ impl PassThrough {
         }
         if self.retry_at.is_some_and(|at| at <= world.now) {
             self.retry_at = None;
-            if world.state == CacheState::Ready && self.stage == PassThroughStage::Idle {
+            if world.lifecycle.is_ready() && self.stage == PassThroughStage::Idle {
                 self.stage = PassThroughStage::Settling;
             }
         }

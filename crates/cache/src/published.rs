@@ -11,7 +11,7 @@ use forebay_effect::Frame;
 use forebay_flash::BlockKey;
 
 use crate::cache::VOLUMES_MAX;
-use crate::world::{CacheState, World};
+use crate::world::World;
 
 /// The key under which a block would be published; `None` if there is no such block in any volume.
 #[inline]
@@ -25,7 +25,7 @@ pub(crate) fn publish(world: &mut World, volume: Volume, offset: u64) -> Option<
     let size = world.config.block_size;
     let v = world.volumes.get(volume)?;
     let end = (offset - size.within(offset)).checked_add(size.bytes())?;
-    if world.state != CacheState::Ready || end > v.size {
+    if !world.lifecycle.is_ready() || end > v.size {
         return None;
     }
     let (n, key) = world.place_of(volume, offset);

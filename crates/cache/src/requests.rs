@@ -10,11 +10,12 @@ use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
 use crate::holds::HoldReason;
+use crate::in_flight::{RequestPlace, RequestStage};
 use crate::shard::{Evaluated, Tiers};
 use crate::shard::{Once, Piece};
-use crate::slab::{Fifo, RequestIndex};
+use crate::slab::RequestIndex;
 use crate::stores::Stores;
-use crate::world::{CacheState, World, shard_context};
+use crate::world::{World, shard_context};
 
 /// Why a request hands out no more blocks in this step.
 enum Halt {
@@ -36,7 +37,7 @@ impl World {
     pub fn may_resume(&self) -> bool {
         let blocked = || self.front.blocked.iter().zip(&self.shards);
         !self.front.running.is_empty()
-            || self.front.blocked_count != 0
+            || self.front.requests.count(RequestPlace::Blocked) != 0
                 && blocked().any(|(list, shard)| !list.is_empty() && shard.has_place())
     }
 
@@ -104,7 +105,7 @@ impl World {
                 self.stats.pauses += u64::from(self.front.go_on(request));
             }
             Halt::AtEnd if r.outstanding == 0 => self.finish(request),
-            Halt::AtEnd => {}
+            Halt::AtEnd => self.front.requests.enter(request, RequestPlace::Returning),
         }
     }
 
@@ -218,7 +219,7 @@ impl World {
     /// Held requests continue, except those that are still held.
     pub fn release_held(&mut self) {
         let mut held = self.holds.take_requests();
-        while let Some(request) = self.front.requests.pop_front(&mut held) {
+        while let Some(request) = self.front.requests.pop(&mut held) {
             let op = self.front.requests[request].op;
             if self.is_held(op) {
                 self.hold(request);
@@ -237,23 +238,21 @@ impl World {
         let (v, share) = (&self.volumes[volume], self.volumes.shares.share);
         v.owed + u64::from(v.pieces) >= share
             && self.config.write_policy.write_back
-            && self.state == CacheState::Ready
+            && self.lifecycle.is_ready()
             && !self.flash.is_lost()
     }
 
     /// Holds the rest of a request until its volume has fewer dirty blocks than its share.
     pub fn hold_for_share(&mut self, request: RequestIndex) {
         let volume = self.front.requests[request].volume;
-        self.front.requests.push_back(&mut self.volumes[volume].share_waiters, request);
-        self.volumes.shares.waiting += 1;
+        self.front.requests.push(&mut self.volumes[volume].share_waiters, request);
         self.stats.waits_share += 1;
     }
 
     /// The first request that waits for the volume's share continues.
     pub fn release_one(&mut self, volume: Volume) -> bool {
         let held = &mut self.volumes[volume].share_waiters;
-        let Some(request) = self.front.requests.pop_front(held) else { return false };
-        self.volumes.shares.waiting -= 1;
+        let Some(request) = self.front.requests.pop(held) else { return false };
         if self.is_held(self.front.requests[request].op) {
             self.hold(request);
         } else {
@@ -278,15 +277,53 @@ impl World {
 
     /// Ends all requests that wait for the volume's share of flash with an error.
     pub fn refuse_held(&mut self, volume: Volume, error: IoError) {
-        let mut held = core::mem::replace(&mut self.volumes[volume].share_waiters, Fifo::EMPTY);
-        while let Some(request) = self.front.requests.pop_front(&mut held) {
-            self.volumes.shares.waiting -= 1;
+        let mut held = self.volumes[volume].share_waiters.take();
+        while let Some(request) = self.front.requests.pop(&mut held) {
             let r = &mut self.front.requests[request];
             (r.error, r.cursor) = (Some(error), r.end);
             // Its pieces in progress end first.
-            if r.outstanding == 0 {
-                self.reply(request);
+            match r.outstanding {
+                0 => self.reply(request),
+                _ => self.front.requests.enter(request, RequestPlace::Returning),
             }
+        }
+    }
+
+    /// Checks, between calls, that where each request is agrees with the lists and with all counts.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn check_requests(&self) {
+        let World { front, volumes, holds, .. } = self;
+        let lists = [&front.running, &front.finished, holds.requests()].into_iter();
+        let of_volumes = volumes.iter().flat_map(|(_, v)| [&v.share_waiters, &v.zeroings_waiting]);
+        let flushing =
+            volumes.iter().flat_map(|(_, v)| v.flushing.active.iter().chain(&v.flushing.next));
+        front.requests.check(lists.chain(&front.blocked).chain(of_volumes), flushing.copied());
+        for (volume, v) in volumes.iter() {
+            let (mut clients, mut pieces, mut zeroings) = (0, 0, 0);
+            for (request, r) in front.requests.iter().filter(|(_, r)| r.volume == volume) {
+                clients += u32::from(r.is_clients());
+                let counts = r.op.modifies() && r.stage == RequestStage::Pieces;
+                pieces += if counts { r.outstanding } else { 0 };
+                zeroings += u32::from(r.zeroes);
+                assert!(
+                    !r.zeroes || v.zeroings.contains(&request),
+                    "not among the zeroings: {r:?}"
+                );
+                let fits = match r.place() {
+                    RequestPlace::Paused => !front.may_step(request),
+                    RequestPlace::Running | RequestPlace::Blocked => front.may_step(request),
+                    _ => true,
+                };
+                assert!(fits, "more or fewer pieces are out than should be: {r:?}");
+            }
+            let zeroings_known = v.zeroings.len() as u32;
+            assert_eq!((clients, pieces, zeroings), (v.requests, v.pieces, zeroings_known));
+        }
+        for (n, list) in front.blocked.iter().enumerate() {
+            let first = list.first().map(|request| self.next_piece(request).0);
+            assert!(first.is_none_or(|shard| shard == n), "blocked by another shard");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::shard::Shard;
 use crate::ticket::Ticket;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World, shard_context};
+use crate::world::{World, shard_context};
 
 /// The seal in progress, if any.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Sealer {
         match &mut world.log {
             // A start finds nothing that counts, and needs no note.
             Some(_) if without_flash => stage = SealingStage::Dropping(EntryWalk::START),
-            Some(log) if world.state == CacheState::Stopped => {
+            Some(log) if world.lifecycle.is_stopped() => {
                 stage = SealingStage::Noting;
                 log.seal(&volumes, Ticket::Seal.encode());
             }
@@ -128,10 +128,10 @@ impl Sealer {
         let sealing = self.sealing.as_mut().expect("a seal is in progress");
         let may_mark = world.volumes.may_be_declared_clean();
         sealing.stage = match &mut world.log {
-            Some(_) if world.state == CacheState::Ready && !may_mark => {
+            Some(_) if world.lifecycle.is_ready() && !may_mark => {
                 return self.end(world, Err(IoError::Device));
             }
-            Some(log) if world.state == CacheState::Ready => {
+            Some(log) if world.lifecycle.is_ready() => {
                 world.holds.cleanings = true;
                 log.clean_before_now(Ticket::Seal.encode());
                 SealingStage::Marking
@@ -150,7 +150,7 @@ impl Sealer {
         for volume in sealing.volumes.iter().filter(|v| v.distrust) {
             dropped.insert(volume.volume);
         }
-        if world.state != CacheState::Ready || dropped.is_empty() {
+        if !world.lifecycle.is_ready() || dropped.is_empty() {
             // A stopped cache serves no requests, so nothing needs to be dropped from its index.
             self.end(world, Ok(()));
             return true;

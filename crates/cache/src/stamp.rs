@@ -228,7 +228,7 @@ impl Stamps {
         release: bool,
     ) -> bool {
         let volumes = volumes & self.kept & !self.under_way;
-        if !world.state.may_stamp() || volumes.is_empty() {
+        if !world.lifecycle.may_stamp() || volumes.is_empty() {
             return false;
         }
         let mut stamp = world.stamp_now(false);

@@ -10,7 +10,7 @@ use crate::stamp::Stamps;
 use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
-use crate::world::{CacheState, World, shard_context};
+use crate::world::{World, shard_context};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl Startup {
         let known = world.volumes.get(r.key.volume()).is_some();
         let offset = world.config.block_size.offset_of(r.key.block());
         let n = world.shard_of_key(r.key);
-        if known && r.dirty != 0 && world.state != CacheState::Failed {
+        if known && r.dirty != 0 && !world.lifecycle.has_failed() {
             let volume = r.key.volume();
             let size = world.volumes[volume].size;
             let granules = world.shards[n].tiers.blocks.granules();
@@ -95,7 +95,7 @@ impl Startup {
     /// Whether recovery has returned all records and they have not been settled.
     #[inline]
     pub fn must_place_records(&self, world: &World) -> bool {
-        let starting = world.state == CacheState::Starting && !self.settled;
+        let starting = world.lifecycle.is_starting() && !self.settled;
         starting && world.log.as_ref().is_some_and(Log::is_opening)
     }
 
@@ -152,7 +152,7 @@ impl Startup {
         if self.disowned.is_empty() {
             return Some(report);
         }
-        world.state = CacheState::Disowning;
+        world.lifecycle.disown();
         let log = world.log.as_mut().expect("the log has just been opened");
         for key in self.disowned.drain(..) {
             world.stats.recovered_disowned += 1;
@@ -187,7 +187,7 @@ fn drop_outdated(world: &mut World) {
             None => {}
         }
     }
-    if dropped.is_empty() || world.state == CacheState::Failed {
+    if dropped.is_empty() || world.lifecycle.has_failed() {
         return;
     }
     for n in 0..world.shards.len() {
@@ -212,8 +212,8 @@ fn check_enlarged(world: &mut World) {
 
 /// Refuses to serve.
 fn refuse(world: &mut World, why: LogError) {
-    if world.state != CacheState::Failed {
-        world.state = CacheState::Failed;
+    if !world.lifecycle.has_failed() {
+        world.lifecycle.fail();
         world.notices.push(Notice::Failed(why));
     }
 }

@@ -8,7 +8,7 @@ use crate::destage::Destages;
 use crate::notice::Notice;
 use crate::shard::Shard;
 use crate::ticket::Ticket;
-use crate::world::{CacheState, World};
+use crate::world::World;
 
 /// Where dirty data is after a stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,10 +29,22 @@ pub enum StoresLeft {
     Behind,
 }
 
-/// See the module. [`CacheState`] has the progress.
+/// What a stop does until the log closes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum StopStage {
+    /// Requests in flight are ending.
+    Draining,
+    /// The blocks that are dirty in DRAM are being flushed.
+    Flushing,
+    /// The dirty records on flash are being destaged, if requested.
+    Destaging,
+}
+
+/// See the module. [`Lifecycle`](crate::lifecycle::Lifecycle) has the steps that follow.
 #[derive(Debug)]
 pub(crate) struct Stop {
     target: StopTarget,
+    stage: Option<StopStage>,
     result: Outcome,
     left: StoresLeft,
     /// What became of the blocks that were dirty in memory, once that is decided.
@@ -41,34 +53,36 @@ pub(crate) struct Stop {
 
 impl Stop {
     pub fn new() -> Stop {
-        Stop { target: StopTarget::Flash, result: Ok(()), left: StoresLeft::Whole, flushed: None }
+        Stop {
+            target: StopTarget::Flash,
+            stage: None,
+            result: Ok(()),
+            left: StoresLeft::Whole,
+            flushed: None,
+        }
     }
 
     /// Begins a stop of a cache that serves, or was never started; returns whether it began.
     pub fn begin(&mut self, world: &mut World, target: StopTarget) -> bool {
-        match world.state {
-            CacheState::Ready => {
-                world.state = CacheState::Draining;
-                world.shards.iter_mut().for_each(Shard::stop_lines);
-            }
+        if world.lifecycle.is_ready() {
+            self.stage = Some(StopStage::Draining);
+            world.lifecycle.begin_stop();
+            world.shards.iter_mut().for_each(Shard::stop_lines);
+        } else if world.lifecycle.is_new() {
             // Nothing is dirty, and the devices are not open: none is accessed.
-            CacheState::New => self.close_log(world),
-            _ => return false,
-        }
-        (self.target, world.hurry) = (target, true);
-        true
-    }
-
-    /// The log stops, if there is one.
-    fn close_log(&self, world: &mut World) {
-        world.flash.close();
-        match &mut world.log {
-            Some(log) => {
-                world.state = CacheState::Closing;
-                log.stop();
+            world.flash.close();
+            match &mut world.log {
+                Some(log) => {
+                    world.lifecycle.close_log();
+                    log.stop();
+                }
+                None => world.lifecycle.end_cleaning(),
             }
-            None => world.state = CacheState::Ending,
+        } else {
+            return false;
         }
+        self.target = target;
+        true
     }
 
     /// Whether blocks that were dirty in memory are on flash or on the backing stores; `None` until as many
@@ -79,7 +93,7 @@ impl Stop {
 
     /// Whether the cache has stopped without an error, so that the log may take a note.
     pub fn is_in_order(&self, world: &World) -> bool {
-        world.state == CacheState::Stopped && self.result.is_ok()
+        world.lifecycle.is_stopped() && self.result.is_ok()
     }
 
     /// Its destage has ended.
@@ -95,7 +109,8 @@ impl Stop {
 
     /// The log has stopped.
     pub fn log_stopped(&mut self, world: &mut World, result: Outcome) {
-        (world.state, self.result) = (CacheState::Ending, self.result.and(result));
+        world.lifecycle.end_cleaning();
+        self.result = self.result.and(result);
     }
 
     /// One turn.
@@ -105,39 +120,34 @@ impl Stop {
         cleaner: &mut Cleaner,
         destages: &mut Destages,
     ) -> bool {
-        match world.state {
-            CacheState::Draining
+        let Some(stage) = self.stage else {
+            return world.lifecycle.is_ending() && self.end(world, cleaner);
+        };
+        match stage {
+            StopStage::Draining
                 if world.front.requests.in_use() == 0
                     && !destages.is_under_way()
                     && !world.shards.iter().any(|shard| shard.tiers.is_fetching_lines()) =>
             {
-                world.state = CacheState::Flushing;
-                destages.begin(world, cleaner);
+                self.stage = Some(StopStage::Flushing);
+                destages.begin_for_stop(world, cleaner);
                 true
             }
-            CacheState::Flushing => {
+            StopStage::Flushing => {
                 let Some(result) = destages.flushed() else { return false };
                 (self.result, self.flushed) = (result, Some(result));
-                world.state = CacheState::Destaging;
-                if self.target == StopTarget::Flash {
-                    destages.forget(world);
+                self.stage = Some(StopStage::Destaging);
+                match self.target {
+                    StopTarget::Flash => destages.forget(world),
+                    StopTarget::Stores => destages.clean_for_stop(),
                 }
                 true
             }
-            CacheState::Destaging if !destages.is_under_way() => {
+            StopStage::Destaging if !destages.is_under_way() => {
                 self.close(world);
                 true
             }
-            CacheState::Ending => {
-                // Nothing is written to a store after the stop: it is noted then how they are left.
-                if !cleaner.cut(world) {
-                    return false;
-                }
-                world.state = CacheState::Stopped;
-                world.notices.push(Notice::Stopped(self.result.map(|()| self.left)));
-                true
-            }
-            _ => false,
+            StopStage::Draining | StopStage::Destaging => false,
         }
     }
 
@@ -153,10 +163,11 @@ impl Stop {
         // A cleaning may still end while the log stops, but the log would not know.
         let clean = world.volumes.dirty_blocks == 0;
         self.left = if clean { StoresLeft::Whole } else { StoresLeft::Behind };
+        self.stage = None;
         world.flash.close();
         match &mut world.log {
             Some(log) if may_mark && !without_flash => {
-                world.state = CacheState::Closing;
+                world.lifecycle.close_log();
                 if self.result.is_ok() && clean {
                     // The stores are the whole truth: no record may be destaged again
                     // at the next start. The stop continues when that is durable.
@@ -165,7 +176,18 @@ impl Stop {
                     log.stop();
                 }
             }
-            _ => world.state = CacheState::Ending,
+            _ => world.lifecycle.end_cleaning(),
         }
+    }
+
+    /// The log has stopped: the stop ends once no write to a store is in flight. Nothing is written to one
+    /// afterwards, when it is noted how they are left.
+    fn end(&self, world: &mut World, cleaner: &mut Cleaner) -> bool {
+        let ends = cleaner.cut(world);
+        if ends {
+            world.lifecycle.end_stop();
+            world.notices.push(Notice::Stopped(self.result.map(|()| self.left)));
+        }
+        ends
     }
 }

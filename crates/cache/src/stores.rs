@@ -22,11 +22,12 @@ use forebay_flash::BatchSequence;
 
 use crate::cleaner::{Cleaner, FAILURES_MAX, Work, destage_oldest, oldest_for_late};
 use crate::flash_condition::Jam;
+use crate::in_flight::RequestPlace;
 use crate::shard::{Shard, Tiers};
 use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
-use crate::world::{CacheState, Turn, World, shard_context, sooner};
+use crate::world::{Turn, World, shard_context, sooner};
 
 /// Time between probes of stores that are known to fail.
 pub const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
@@ -124,9 +125,9 @@ impl Stores {
             world.shards.iter().all(|shard| shard.tiers.flash.pins(conditions.left_out())),
             "a shard does not know which volumes are left out"
         );
-        shares.waiting > 0
+        world.front.requests.count(RequestPlace::OverShare) > 0
             || !(shares.crowded() & !conditions.left_out()).is_empty()
-            || !conditions.failing().is_empty() && (world.hurry || stops())
+            || !conditions.failing().is_empty() && (world.lifecycle.is_stop_near() || stops())
             || !conditions.late.volumes().is_empty()
     }
 
@@ -138,7 +139,7 @@ impl Stores {
         stamps: &mut Stamps,
     ) -> Turn {
         let mut any = false;
-        if world.volumes.shares.waiting > 0 {
+        if world.front.requests.count(RequestPlace::OverShare) > 0 {
             for volume in world.volumes.numbers() {
                 if !world.is_over_share(volume) {
                     any |= world.release_one(volume);
@@ -146,7 +147,8 @@ impl Stores {
             }
         }
         let Volumes { shares, conditions, .. } = &world.volumes;
-        if shares.waiting > 0 && !(conditions.failing() & shares.crowded()).is_empty() {
+        let waits = world.front.requests.count(RequestPlace::OverShare) > 0;
+        if waits && !(conditions.failing() & shares.crowded()).is_empty() {
             self.review_failing(world);
         }
         if !world.volumes.conditions.late.volumes().is_empty() {
@@ -156,7 +158,7 @@ impl Stores {
         let crowded = !(world.volumes.shares.crowded() & !left_out).is_empty();
         // The destages of probes are not counted.
         let probes = self.probing.len() as usize;
-        if crowded && cleaner.destages() <= probes && world.state == CacheState::Ready {
+        if crowded && cleaner.destages() <= probes && world.lifecycle.is_ready() {
             any |= destage_oldest(world, cleaner, left_out);
         }
         match self.stops_in_vain(world, cleaner) {
@@ -167,7 +169,7 @@ impl Stores {
 
     /// Whether a stop waits for room that only stores known to fail can make.
     fn stops_in_vain(&self, world: &World, cleaner: &Cleaner) -> bool {
-        world.is_stopping()
+        world.lifecycle.is_stopping()
             && !world.volumes.conditions.failing().is_empty()
             && !world.flash.is_lost()
             && cleaner.is_idle()
@@ -178,7 +180,7 @@ impl Stores {
     pub fn to_skip(&self, world: &World, work: Work, destage: bool) -> VolumeSet {
         let conditions = &world.volumes.conditions;
         // A stop waits for late stores.
-        let ready = world.state == CacheState::Ready;
+        let ready = world.lifecycle.is_ready();
         let known =
             if ready { conditions.left_out() } else { conditions.failing() } & !self.probing;
         match work {
@@ -264,7 +266,7 @@ impl Stores {
     /// passed, when a stop is near, and when an operator asks for a retry.
     pub fn review_failing(&mut self, world: &mut World) {
         if world.volumes.conditions.failing().is_empty()
-            || world.state != CacheState::Ready
+            || !world.lifecycle.is_ready()
             || world.flash.is_lost()
         {
             return;
@@ -290,7 +292,7 @@ impl Stores {
         let since = self.jam_since.filter(|_| waits || hopeless);
         self.jam_since = since.or(waits.then_some(world.now));
         match jam {
-            _ if hopeless || waits && world.hurry => Jam::Hopeless,
+            _ if hopeless || waits && world.lifecycle.is_stop_near() => Jam::Hopeless,
             true => Jam::Bypassed,
             false => Jam::None,
         }
@@ -304,7 +306,8 @@ impl Stores {
         let waits = |n| shares.crowded().contains(n) && !world.volumes[n].share_waiters.is_empty();
         let waited_for = |&n: &Volume| jam == Jam::Hopeless || waits(n);
         let long = |&n: &Volume| {
-            world.hurry || limit != Nanos(0) && conditions[n].fails_for(limit, world.now)
+            world.lifecycle.is_stop_near()
+                || limit != Nanos(0) && conditions[n].fails_for(limit, world.now)
         };
         let fresh: VolumeSet =
             conditions.failing().iter().filter(waited_for).filter(long).collect();
@@ -328,7 +331,7 @@ impl Stores {
     fn timeout_of_failing(&self, world: &World) -> Option<Nanos> {
         let Volumes { shares, conditions, .. } = &world.volumes;
         let fails = !conditions.failing().is_empty();
-        if !fails || world.state != CacheState::Ready || world.flash.is_lost() {
+        if !fails || !world.lifecycle.is_ready() || world.flash.is_lost() {
             return None;
         }
         let limit = world.config.give_up_after;
@@ -346,7 +349,7 @@ impl Stores {
 
     /// The time may have come; `destage`: a destage of everything is in progress.
     pub fn handle_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if !world.volumes.conditions.failing().is_empty() && world.state == CacheState::Ready {
+        if !world.volumes.conditions.failing().is_empty() && world.lifecycle.is_ready() {
             self.review_failing(world);
             if self.probe_at <= world.now {
                 self.probe(world, cleaner, destage);
@@ -392,5 +395,5 @@ fn timeout_of_late(world: &World) -> Option<Nanos> {
 
 /// Whether late stores are destaged to.
 fn may_tend(world: &World) -> bool {
-    world.state.may_tend_late() && !world.flash.is_lost()
+    world.lifecycle.may_tend_late() && !world.flash.is_lost()
 }

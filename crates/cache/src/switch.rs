@@ -25,7 +25,7 @@ use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::ticket::Ticket;
-use crate::world::{CacheState, World};
+use crate::world::World;
 
 /// Why a change of policy was refused, or has failed. The old policy is still in force.
 ///
@@ -111,7 +111,7 @@ impl Switch {
 
     /// Whether a change to this policy may begin.
     fn may_begin(&self, world: &World, to: (WritePolicy, Acknowledge)) -> Result<(), PolicyError> {
-        if world.state != CacheState::Ready {
+        if !world.lifecycle.is_ready() {
             return Err(PolicyError::Shutdown);
         }
         if self.is_under_way() {
@@ -153,7 +153,7 @@ impl Switch {
         destages: &mut Destages,
     ) -> bool {
         let Some(mut change) = self.change else { return false };
-        if world.state != CacheState::Ready {
+        if !world.lifecycle.is_ready() {
             // A stop: what is held ends under the old policy.
             self.end(world, Err(PolicyError::Shutdown));
             return true;
@@ -256,6 +256,7 @@ mod tests {
     use crate::Open;
     use crate::cache::Cache;
     use crate::config::{CacheConfig, VolumeConfig};
+    use crate::in_flight::RequestPlace;
     use crate::place::Relation;
     use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
@@ -266,6 +267,7 @@ mod tests {
             if let Some(token) = effect.token() {
                 cache.handle_completion(Nanos(1), token, Ok(()));
             }
+            cache.check_requests();
         }
     }
 
@@ -281,16 +283,15 @@ mod tests {
         // The first is stopped half-way, by its volume's share; the second has the same blocks.
         cache.world.volumes.shares.share = 0;
         complete_all(&mut cache);
-        assert_eq!(
-            (cache.world.volumes.shares.waiting, cache.world.front.zeroings_waiting),
-            (1, 1)
-        );
+        let count = |cache: &Cache, place| cache.world.front.requests.count(place);
+        let places = [RequestPlace::OverShare, RequestPlace::Overlapping];
+        assert_eq!(places.map(|place| count(&cache, place)), [1, 1]);
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
         complete_all(&mut cache);
         assert_eq!(cache.poll_notice(), Some(Notice::PolicySet(Ok(()))));
         complete_all(&mut cache);
         assert!(cache.is_idle());
-        assert_eq!(cache.world.front.zeroings_waiting, 0);
+        assert_eq!(count(&cache, RequestPlace::Overlapping), 0);
     }
 
     #[test]
@@ -339,9 +340,17 @@ mod tests {
                 cache.handle_request(RequestId(id), request);
             }
             switch.abandon(&mut cache.world);
-            assert_eq!(cache.world.holds.waiting(), 2, "the destage lets them go");
+            assert_eq!(
+                cache.world.front.requests.count(RequestPlace::Held),
+                2,
+                "the destage lets them go"
+            );
             cache.world.unhold(HoldReason::Destage);
-            assert_eq!(cache.world.holds.waiting(), 0, "nothing holds them any more");
+            assert_eq!(
+                cache.world.front.requests.count(RequestPlace::Held),
+                0,
+                "nothing holds them any more"
+            );
             complete_all(&mut cache);
             while cache.poll_notice().is_some() {}
         }

@@ -7,7 +7,8 @@ use forebay_block::Op;
 use forebay_flash::ExtentId;
 
 use crate::config::{Bypass, VolumeConfig};
-use crate::slab::{Fifo, RequestIndex};
+use crate::in_flight::{RequestList, RequestPlace};
+use crate::slab::RequestIndex;
 use crate::stats::VolumeStats;
 use crate::streams::Streams;
 
@@ -67,11 +68,11 @@ pub(crate) struct VolumeState {
     pub flushing: Flushing,
     pub stats: VolumeStats,
     /// Requests that wait for the volume's share of flash.
-    pub share_waiters: Fifo<RequestIndex>,
+    pub share_waiters: RequestList,
     /// Trims and zeroings of more than one step that hand out blocks, and those that wait because
     /// they overlap one of them.
     pub zeroings: Vec<RequestIndex>,
-    pub zeroings_waiting: Fifo<RequestIndex>,
+    pub zeroings_waiting: RequestList,
     /// Clean blocks that stayed out of flash, since the last sync began, because the store has unsynced writes.
     pub kept_out: u32,
     /// Dirty records on flash.
@@ -123,9 +124,9 @@ impl VolumeState {
                 ..Flushing::default()
             },
             stats: VolumeStats::default(),
-            share_waiters: Fifo::EMPTY,
+            share_waiters: RequestList::new(RequestPlace::OverShare),
             zeroings: Vec::with_capacity(requests_max),
-            zeroings_waiting: Fifo::EMPTY,
+            zeroings_waiting: RequestList::new(RequestPlace::Overlapping),
             kept_out: 0,
             owed: 0,
             requests: 0,

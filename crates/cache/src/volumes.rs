@@ -19,20 +19,18 @@ const WORTH_A_SYNC: u32 = 256;
 /// The smallest number, for caches whose memory holds fewer blocks than [`WORTH_A_SYNC`].
 const WORTH_A_SYNC_MIN: u32 = 4;
 
-/// The volumes' shares of flash, and the requests that wait for them.
+/// The volumes' shares of flash.
 #[derive(Debug)]
 pub(crate) struct Shares {
     /// Most blocks of a volume that may be dirty on flash; all if it is the only one.
     pub share: u64,
     /// Volumes at three quarters of their share.
     crowded: VolumeSet,
-    /// Requests that wait for their volume's share.
-    pub waiting: u32,
 }
 
 impl Shares {
     pub fn new() -> Shares {
-        Shares { share: u64::MAX, crowded: VolumeSet::EMPTY, waiting: 0 }
+        Shares { share: u64::MAX, crowded: VolumeSet::EMPTY }
     }
 
     /// Volumes at three quarters of their share.

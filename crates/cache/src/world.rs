@@ -14,6 +14,7 @@ use crate::config::CacheConfig;
 use crate::flash_condition::{FlashCondition, Jam};
 use crate::front::Front;
 use crate::holds::Holds;
+use crate::lifecycle::Lifecycle;
 use crate::load::Loads;
 use crate::notice::Notice;
 use crate::shard::{Shard, owed};
@@ -21,95 +22,6 @@ use crate::slab::RequestIndex;
 use crate::stats::CacheStats;
 use crate::volume::{LogBypass, SyncWaiter};
 use crate::volumes::Volumes;
-
-/// The state of the cache between its start and its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CacheState {
-    /// Not started.
-    New,
-    /// The log is being read.
-    Starting,
-    /// The log is open; records without a place are being disowned.
-    Disowning,
-    /// Requests are served.
-    Ready,
-    /// A stop has begun: waiting for requests in flight.
-    Draining,
-    /// Flushing the blocks that are dirty in DRAM.
-    Flushing,
-    /// Destaging, if requested.
-    Destaging,
-    /// The log writes its clean mark.
-    Closing,
-    /// Nothing is cleaned any more; work that was begun ends.
-    Ending,
-    /// The stop has ended.
-    Stopped,
-    /// The start has failed.
-    Failed,
-}
-
-impl CacheState {
-    /// Whether no new request is served any more: a stop has begun, or the start has failed.
-    #[inline]
-    pub fn is_past_service(self) -> bool {
-        match self {
-            Self::New | Self::Starting | Self::Disowning | Self::Ready => false,
-            Self::Draining
-            | Self::Flushing
-            | Self::Destaging
-            | Self::Closing
-            | Self::Ending
-            | Self::Stopped
-            | Self::Failed => true,
-        }
-    }
-
-    /// Whether the cleaning of a region may begin. (No part asks for one before the log is open.)
-    pub fn may_clean(self) -> bool {
-        match self {
-            Self::New
-            | Self::Starting
-            | Self::Disowning
-            | Self::Ready
-            | Self::Draining
-            | Self::Flushing
-            | Self::Destaging
-            | Self::Closing => true,
-            Self::Ending | Self::Stopped | Self::Failed => false,
-        }
-    }
-
-    /// Whether stamps may be ordered. Disowned records may need room that waits for a stamp, and work that
-    /// was begun may order stamps until the stop has ended.
-    pub fn may_stamp(self) -> bool {
-        match self {
-            Self::Disowning
-            | Self::Ready
-            | Self::Draining
-            | Self::Flushing
-            | Self::Destaging
-            | Self::Closing
-            | Self::Ending => true,
-            Self::New | Self::Starting | Self::Stopped | Self::Failed => false,
-        }
-    }
-
-    /// Whether dirty data may be destaged to late stores apart from other cleanings: while requests need
-    /// the room, or a stop may.
-    pub fn may_tend_late(self) -> bool {
-        match self {
-            Self::Ready | Self::Draining | Self::Flushing | Self::Destaging => true,
-            Self::New
-            | Self::Starting
-            | Self::Disowning
-            | Self::Closing
-            | Self::Ending
-            | Self::Stopped
-            | Self::Failed => false,
-        }
-    }
-}
 
 /// See the module.
 pub(crate) struct World {
@@ -131,9 +43,7 @@ pub(crate) struct World {
     /// log.
     pub forgetting: Option<u32>,
     pub now: Nanos,
-    pub state: CacheState,
-    /// A stop is near: data that cannot be destaged is not waited for.
-    pub hurry: bool,
+    pub lifecycle: Lifecycle,
     pub holds: Holds,
     /// When an interval of hit ratios ends, for policies that have intervals. It ends with the first call after
     /// that time; nothing waits for the end, so it needs no timeout.
@@ -218,18 +128,11 @@ impl World {
             budget: CallBudget::UNLIMITED,
             forgetting: None,
             now: Nanos(0),
-            state: CacheState::New,
-            hurry: false,
+            lifecycle: Lifecycle::NEW,
             holds: Holds::NONE,
             interval_ends: Nanos(u64::MAX),
             config,
         }
-    }
-
-    /// Whether a stop is near or has begun: nothing waits for data that cannot be destaged. A start counts
-    /// too, because it also has to end.
-    pub fn is_stopping(&self) -> bool {
-        self.hurry || self.state != CacheState::Ready
     }
 
     /// A call begins, and its effects are polled afterwards; the time is `now` or later.
@@ -237,7 +140,7 @@ impl World {
     pub fn begin_call(&mut self, now: Nanos) {
         // No request is served before the start has ended or after the stop has begun, so calls need not be short
         // then.
-        let limited = self.state == CacheState::Ready;
+        let limited = self.lifecycle.is_ready();
         self.budget.refill(if limited { self.config.call_steps } else { u32::MAX });
         self.advance_time(now);
     }
@@ -284,7 +187,7 @@ impl World {
     /// Returns `None` and does nothing for any other read.
     #[inline]
     pub fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Frame, u32)> {
-        if self.state != CacheState::Ready {
+        if !self.lifecycle.is_ready() {
             return None;
         }
         let size = self.config.block_size;
@@ -341,9 +244,7 @@ impl World {
 
     /// Whether a request that may make blocks dirty, or a flush, is in flight and not held back.
     pub fn is_modified(&self) -> bool {
-        let World { front, volumes, holds, .. } = self;
-        let waiting = holds.waiting() + volumes.shares.waiting + front.zeroings_waiting;
-        front.modifying > waiting || volumes.iter().any(|(_, v)| v.pieces > 0)
+        self.front.requests.is_modified() || self.volumes.iter().any(|(_, v)| v.pieces > 0)
     }
 
     /// Whether a request that arrives now has to wait for the end of a procedure.

@@ -505,6 +505,25 @@ fn a_stop_keeps_dirty_data_on_flash_or_brings_it_home_as_told() {
     }
 }
 
+#[test]
+fn an_announcement_does_not_end_the_destage_of_a_stop_that_has_begun() {
+    let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
+    d.write(1);
+    d.settle();
+    d.cache.stop(StopTarget::Stores);
+    d.poll();
+    while d.count(is_write) == 0 {
+        d.cache.prepare_stop();
+        d.poll();
+        d.complete_first(|_| true, Ok(()));
+    }
+    d.cache.prepare_stop();
+    d.poll();
+    d.settle();
+    let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();
+    assert_eq!(stopped, Some(Notice::Stopped(Ok(StoresLeft::Whole))));
+}
+
 /// Writes more than flash holds while the backing store has no space, until nothing moves.
 fn write_against_a_full_store(give_up_after: Nanos) -> (Driver, Vec<u64>) {
     let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);

@@ -7,6 +7,7 @@ use forebay_flash::{AnswerKind, Event, Log, RecordEvent, RecoveryReport, StartEv
 
 use crate::cache::Cache;
 use crate::cleaner::{Cleaner, Surroundings, Work};
+use crate::destage::DestageEnd;
 use crate::flash_condition::Jam;
 use crate::holds::HoldReason;
 use crate::notice::Notice;
@@ -14,7 +15,7 @@ use crate::pass_through::Others;
 use crate::shard::{Forgotten, Shard};
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
-use crate::world::{CacheState, Turn, shard_context};
+use crate::world::{Turn, shard_context};
 
 /// Number of events of the log to prefetch beyond the current one.
 const EVENTS_AHEAD: usize = 8;
@@ -122,7 +123,7 @@ impl Cache {
     /// Whether a stop or a destage is in progress.
     #[inline]
     fn is_ending_or_destaging(&self) -> bool {
-        self.world.state.is_past_service()
+        self.world.lifecycle.is_past_service()
             || self.destages.is_under_way()
             || !self.world.front.internal_done.is_empty()
     }
@@ -189,11 +190,11 @@ impl Cache {
     fn step_destage(&mut self) -> bool {
         let (any, ended) = self.destages.take_turn(&mut self.world, &mut self.cleaner);
         match ended {
-            Some(result) if self.world.state == CacheState::Destaging => {
+            Some(DestageEnd::OfStop(result)) => {
                 self.world.unhold(HoldReason::Destage);
                 self.stop.destaged(result);
             }
-            Some(result) => self.end_destage(result),
+            Some(DestageEnd::OfService(result)) => self.end_destage(result),
             None => {}
         }
         any
@@ -215,7 +216,7 @@ impl Cache {
     /// The cache accepts requests from now on.
     pub(super) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
         let world = &mut self.world;
-        world.state = CacheState::Ready;
+        world.lifecycle.serve();
         world.take_log_bypasses();
         self.switch.begin_at_start(world);
         for shard in &mut world.shards {
@@ -360,14 +361,14 @@ impl Cache {
                 self.startup.recovered_tombstone(&mut self.world, key)
             }
             StartEvent::Ready(report) => {
-                if self.world.state == CacheState::Starting
+                if self.world.lifecycle.is_starting()
                     && let Some(report) = self.startup.opened(&mut self.world, report)
                 {
                     self.serve(Some(report));
                 }
             }
             StartEvent::Failed(error) => {
-                self.world.state = CacheState::Failed;
+                self.world.lifecycle.fail();
                 self.world.notices.push(Notice::Failed(error));
             }
         }
@@ -454,6 +455,7 @@ mod tests {
     use super::*;
     use crate::Open;
     use crate::config::{CacheConfig, VolumeConfig};
+    use crate::in_flight::RequestPlace;
     use crate::policy::{Acknowledge, WritePolicy};
     use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
@@ -470,10 +472,18 @@ mod tests {
         cache.world.holds.add(HoldReason::Destage);
         let write = Request::new(Nanos(1), Volume(0), Op::Write, 0, 4096);
         cache.handle_request(RequestId(1), write);
-        assert_eq!(cache.world.holds.waiting(), 1);
+        assert_eq!(cache.world.front.requests.count(RequestPlace::Held), 1);
         cache.end_destage(Ok(()));
-        assert_eq!(cache.world.holds.waiting(), 1, "the change lets it go");
+        assert_eq!(
+            cache.world.front.requests.count(RequestPlace::Held),
+            1,
+            "the change lets it go"
+        );
         cache.world.unhold(HoldReason::Switch);
-        assert_eq!(cache.world.holds.waiting(), 0, "nothing holds it any more");
+        assert_eq!(
+            cache.world.front.requests.count(RequestPlace::Held),
+            0,
+            "nothing holds it any more"
+        );
     }
 }

@@ -15,7 +15,7 @@ use crate::published;
 use crate::shard::{EntryId, Shard};
 use crate::stats::{CacheStats, VolumeStats};
 use crate::switch::PolicyError;
-use crate::world::{CacheState, sooner};
+use crate::world::sooner;
 
 /// The likely place of a block in the index ([`Cache::prefetch_entry`]).
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Cache {
     /// # Panics
     /// After the start.
     pub(super) fn assert_new(&self, call: &str) {
-        assert!(self.world.state == CacheState::New, "{call} must be called before the start");
+        assert!(self.world.lifecycle.is_new(), "{call} must be called before the start");
     }
 
     /// Whether another request can be taken now.
@@ -58,7 +58,7 @@ impl Cache {
 
     /// Whether the cache serves requests.
     pub fn is_ready(&self) -> bool {
-        self.world.state == CacheState::Ready
+        self.world.lifecycle.is_ready()
     }
 
     /// Whether nothing is in progress: no request, no transfer, no cleaning. Records may still be
@@ -169,26 +169,35 @@ impl Cache {
         self.world.log.as_ref().map(Log::stats)
     }
 
+    /// Checks what must hold between calls of the requests in flight: each is where the lists and counts say.
+    /// The time that this takes depends on the number of requests.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    #[doc(hidden)]
+    pub fn check_requests(&self) {
+        self.world.check_requests();
+    }
+
     /// The state of the cache in words, for a bug report.
     pub fn describe(&self) -> String {
         let mut s = format!(
             "{:?}, cleaner {:?}, log {:?}",
-            self.world.state,
+            self.world.lifecycle,
             self.cleaner,
             self.log_stats()
         );
-        for i in self.world.front.requests.keys() {
-            if let Some(r) = self.world.front.requests.get(i) {
-                s += &format!("\n{r:?}");
-            }
+        for (_, request) in self.world.front.requests.iter() {
+            s += &format!("\n{request:?}");
         }
         let Front { running, blocked, finished, .. } = &self.world.front;
         s += &format!("\nrunning {running:?}, blocked {blocked:?}, finished {finished:?}");
         s += &format!(
-            "\n{:?}, destage {:?}, switch {:?}",
+            "\n{:?}, destage {:?}, switch {:?}, {:?}",
             (&self.stores, &self.world.volumes.shares),
             self.destages,
-            self.switch
+            self.switch,
+            self.stop
         );
         for (_, v) in self.world.volumes.iter() {
             s += &format!("\n{v:?}");

@@ -12,7 +12,7 @@ use crate::cache::VOLUMES_MAX;
 use crate::shard::Shard;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World, shard_context};
+use crate::world::{World, shard_context};
 
 /// Time after a refusal until a cleaning asks again whether it may leave late stores out.
 const ASK_AGAIN: Nanos = Nanos(100_000_000);
@@ -297,7 +297,7 @@ fn is_writing(world: &World, volume: Volume) -> bool {
 
 /// Whether nothing may be left out: a destage of everything or a stop is in progress.
 pub(super) fn is_whole(s: &Surroundings<'_>) -> bool {
-    s.destages.is_under_way() || s.world.state != CacheState::Ready
+    s.destages.is_under_way() || !s.world.lifecycle.is_ready()
 }
 
 /// Some volumes have not taken all of their part of the cleaning: notes the pace of the others.

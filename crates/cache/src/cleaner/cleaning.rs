@@ -58,7 +58,7 @@ impl Cleaner {
         }
         // What can still be destaged first.
         let pinned = self.retries.reads_in_vain() && !self.is_destaging();
-        if pinned || self.retries.fails() && world.is_stopping() {
+        if pinned || self.retries.fails() && world.lifecycle.is_stopping() {
             self.retries.retry_now();
             return Turn::GiveUp;
         }
@@ -446,5 +446,5 @@ fn abandon_chosen(world: &mut World) {
 
 /// Whether another region may be cleaned: not after the log has stopped.
 fn may_clean(world: &World) -> bool {
-    world.state.may_clean() || world.mode.sabotage.is(Bug::CleansAfterStop)
+    world.lifecycle.may_clean() || world.mode.sabotage.is(Bug::CleansAfterStop)
 }

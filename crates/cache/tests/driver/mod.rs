@@ -65,6 +65,7 @@ impl Driver {
                 _ => {}
             }
         }
+        self.cache.check_requests();
     }
 
     pub fn request(&mut self, op: Op, flags: Flags, offset: u64, length: u64) -> u64 {

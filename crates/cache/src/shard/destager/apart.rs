@@ -228,7 +228,7 @@ mod tests {
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
         let (from, position) = (Frame::NONE, Position::NONE);
         let kind = TransferKind::DestageRecord { rest: 0, from, position };
-        let t = tiers.transfers.start(&mut shard_context!(cache.world), kind, key, (0, 0));
+        let t = tiers.transfers.start(&mut cache.world.volumes, kind, key, (0, 0));
         destager.writes.write_begins(key);
         assert!(destager.writes.is_writing(key.volume()));
         destager.written(tiers, t, result);
