@@ -329,3 +329,31 @@ fn flush_all(world: &mut World) {
 fn is_salvaged(world: &World) -> bool {
     world.log.as_ref().is_some_and(Log::is_salvaged)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Open;
+    use crate::cache::Cache;
+    use crate::config::{CacheConfig, VolumeConfig};
+    use forebay_block::{Nanos, Volume};
+    use forebay_effect::RequestId;
+
+    #[test]
+    fn a_destage_does_not_settle_when_a_stop_is_announced_or_something_is_modified() {
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig::new(1 << 16));
+        assert!(!may_settle(&cache.world), "not started");
+        cache.start(Nanos(0), Open::RECOVER);
+        assert!(may_settle(&cache.world));
+        cache.world.volumes.shares.share = 0;
+        cache.handle_request(RequestId(1), Request::new(Nanos(1), Volume(0), Op::Write, 0, 4096));
+        assert!(may_settle(&cache.world), "a write that waits for its share modifies nothing");
+        cache.world.volumes.shares.share = u64::MAX;
+        cache.world.volumes[Volume(0)].pieces += 1;
+        assert!(!may_settle(&cache.world), "a piece is in progress");
+        cache.world.volumes[Volume(0)].pieces -= 1;
+        cache.prepare_stop();
+        assert!(!may_settle(&cache.world), "its caller waits for the end");
+    }
+}

@@ -295,6 +295,26 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_waited_for_its_share_is_held_like_any_other() {
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig::new(1 << 16));
+        cache.start(Nanos(0), Open::RECOVER);
+        complete_all(&mut cache);
+        cache.world.volumes.shares.share = 0;
+        cache.handle_request(RequestId(1), Request::new(Nanos(1), Volume(0), Op::Write, 0, 4096));
+        cache.world.holds.add(HoldReason::Switch);
+        let places = [RequestPlace::OverShare, RequestPlace::Held];
+        let counts = |cache: &Cache| places.map(|place| cache.world.front.requests.count(place));
+        assert_eq!(counts(&cache), [1, 0]);
+        cache.world.volumes.shares.share = u64::MAX;
+        complete_all(&mut cache);
+        assert_eq!(counts(&cache), [0, 1], "it modifies blocks while a change of policy ends");
+        cache.world.unhold(HoldReason::Switch);
+        complete_all(&mut cache);
+        assert!(cache.is_idle());
+    }
+
+    #[test]
     fn a_refusal_says_why() {
         let back = (WritePolicy::WRITE_BACK, Acknowledge::Dram);
         let through = (WritePolicy::WRITE_THROUGH, Acknowledge::Flash);

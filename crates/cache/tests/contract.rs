@@ -506,6 +506,25 @@ fn a_stop_keeps_dirty_data_on_flash_or_brings_it_home_as_told() {
 }
 
 #[test]
+fn the_first_stop_decides_where_dirty_data_goes() {
+    let (flash, stores) = (StopTarget::Flash, StopTarget::Stores);
+    for (targets, left) in
+        [([flash, stores], StoresLeft::Behind), ([stores, flash], StoresLeft::Whole)]
+    {
+        let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
+        d.write(1);
+        d.settle();
+        for target in targets {
+            d.cache.stop(target);
+        }
+        d.poll();
+        d.settle();
+        let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();
+        assert_eq!(stopped, Some(Notice::Stopped(Ok(left))));
+    }
+}
+
+#[test]
 fn an_announcement_does_not_end_the_destage_of_a_stop_that_has_begun() {
     let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
     d.write(1);
