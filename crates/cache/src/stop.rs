@@ -109,7 +109,7 @@ impl Stop {
             CacheState::Draining
                 if world.front.requests.in_use() == 0
                     && !destages.is_under_way()
-                    && !world.shards.iter().any(|shard| shard.tiers.is_fetching_lines()) =>
+                    && !world.shards.iter().any(|shard| shard.tiers.lines.is_fetching()) =>
             {
                 world.state = CacheState::Flushing;
                 destages.begin(world, cleaner);

@@ -66,7 +66,6 @@ pub(crate) use pieces::Evaluated;
 use recover::ShardRecovery;
 use tiers::PieceStep;
 pub(crate) use tiers::Tiers;
-pub(crate) use tiers::leave::flush_step;
 use waiting_pieces::WaitingPieces;
 
 /// The parts of the world that a shard needs during one call.
@@ -188,7 +187,7 @@ impl Shard {
 
     /// No more lines are fetched ahead, and queues choose no more blocks.
     pub fn stop_lines(&mut self) {
-        self.tiers.stop_lines();
+        self.tiers.lines.stop();
         self.tiers.flash.queues.iter_mut().for_each(|queues| queues.stop());
     }
 
@@ -250,7 +249,7 @@ impl Shard {
         let Tiers { flash, blocks, .. } = &mut self.tiers;
         let (forgotten, room) = flash.forget_region(blocks, context, region);
         if room {
-            self.tiers.note_room();
+            self.tiers.room.note();
         }
         forgotten
     }
@@ -308,7 +307,7 @@ impl Shard {
                 self.tiers.forget_if_empty(context, id);
             }
         }
-        self.tiers.note_room();
+        self.tiers.room.note();
         (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
 }

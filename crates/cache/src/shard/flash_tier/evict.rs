@@ -182,6 +182,16 @@ impl FlashTier {
         true
     }
 
+    /// With queues: the next block that was to leave flash stays if it was used meanwhile, or if its store failed.
+    pub fn review_leaving(&mut self, blocks: &Blocks) {
+        let Some(queues) = &mut self.queues else { return };
+        let Some(key) = queues.next_leaving() else { return };
+        let leaves = blocks.find(BlockKey(key)).is_some_and(|id| self.has_given_way(id));
+        if !leaves && let Some(queues) = &mut self.queues {
+            queues.enters_flash(key);
+        }
+    }
+
     /// Takes the next step of the eviction of a block from flash.
     fn leave(
         &mut self,
