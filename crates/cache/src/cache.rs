@@ -226,7 +226,7 @@ impl Cache {
             Ok(request) if self.world.is_held(op) => self.world.hold(request),
             Ok(request) if op == Op::Flush => self.world.begin_flush(request),
             Ok(request) => {
-                self.world.advance(&mut self.stores, request);
+                self.world.advance(&mut self.stores, &self.cleaner, request);
                 self.world.shards[0].count_request();
             }
         }
@@ -378,7 +378,7 @@ impl Cache {
         self.world.lifecycle.announce_stop();
         self.destages.cut(&mut self.cleaner);
         self.consider_giving_up();
-        self.stores.review_failing(&mut self.world);
+        self.stores.review_failing(&mut self.world, &self.cleaner);
         self.take_turn();
     }
 

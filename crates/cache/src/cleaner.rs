@@ -18,13 +18,13 @@
 //! | ending | to reclaim a region | to destage a region | for late stores | of evicted blocks |
 //! | --- | --- | --- | --- | --- |
 //! | `Done` | over | over | over | over |
-//! | `Failed` | first, after a turn of other work; pause; `Stores` | last; pause | over | last; pause |
+//! | `Failed` | first, after a turn of other work; pause; `Progress` | last; pause | over | last; pause |
 //! | `Failed`, the third time | likewise | over; pause; `Destages` | over | likewise |
 //! | `StillFailing` | | over | | |
 //! | `Dropped` | over | over | over | over |
-//! | `Unreadable` | last; pause, unless regions wait for a destage; `Stores` | | | |
+//! | `Unreadable` | last; pause, unless regions wait for a destage; `Progress` | | | |
 //! | `Crowded` | first, when the log has freed the regions released before | | | |
-//! | `Postponed` | first, after all writes that end apart; `Stores` | | | |
+//! | `Postponed` | first, after all writes that end apart; `Progress` | | | |
 //! | `Parked` | first, when a request waits for room or mappings can move | | | |
 //!
 //! - *first*, *last*: its new place in the queue. A region that was queued again meanwhile keeps
@@ -34,9 +34,9 @@
 //!   `Unreadable`, in a count of its own. `Done` resets the count of failures, unless the cleaning
 //!   began during the pause. A reclaimed region resets the count of unreadable attempts.
 //! - *the third time*: of this region in one destage of everything.
-//! - `Stores`, `Destages`: who learns of it. Nobody does in two cases: when the log has failed,
+//! - `Progress`, `Destages`: who learns of it. Nobody does in two cases: when the log has failed,
 //!   because all learn of this anyway; and when a record turns out to be unreadable while it is
-//!   carried on, because `Stores` has counted the region as reclaimed when that began.
+//!   carried on, because `Progress` has counted the region as reclaimed when that began.
 //!
 //! Late stores, and those that still fail, get new work from `Stores` from time to time.
 
@@ -47,6 +47,7 @@ mod ending;
 mod next;
 mod oldest;
 mod phase;
+mod progress;
 mod queue;
 mod reclaim;
 mod retries;
@@ -57,7 +58,7 @@ pub(crate) use oldest::{destage_oldest, oldest_for_late};
 pub(crate) use work::Work;
 
 use crate::volume_set::VolumeSet;
-use crate::world::sooner;
+use crate::world::{World, sooner};
 use account::Account;
 use apart::LateWrites;
 use ending::{Ending, Told};
@@ -65,6 +66,7 @@ use forebay_block::Nanos;
 use forebay_effect::IoError;
 use forebay_flash::MoveRoom;
 use phase::{Cleaning, Phase, Writing};
+use progress::Progress;
 use queue::WorkQueue;
 use retries::Retries;
 
@@ -81,6 +83,8 @@ pub(crate) struct Cleaner {
     retries: Retries,
     /// What the current destage of everything has not done.
     account: Account,
+    /// Whether reclaiming makes room.
+    progress: Progress,
 }
 
 impl Cleaner {
@@ -93,6 +97,7 @@ impl Cleaner {
             apart: LateWrites::new(),
             retries: Retries::new(),
             account: Account::new(regions),
+            progress: Progress::default(),
         }
     }
 
@@ -146,7 +151,7 @@ impl Cleaner {
                 if !self.is_destaging() {
                     self.retries.pause(now);
                 }
-                Told::Stores
+                Told::Progress
             }
             Ending::Crowded => {
                 debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
@@ -157,7 +162,7 @@ impl Cleaner {
                 debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
                 self.queue.put_back(work);
                 self.apart.wait_for_end();
-                Told::Stores
+                Told::Progress
             }
             Ending::Parked => {
                 debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
@@ -177,7 +182,7 @@ impl Cleaner {
             }
             Work::Reclaim(_) => {
                 self.queue.put_back_yielding(work);
-                Told::Stores
+                Told::Progress
             }
             Work::Destage(region) => match self.account.note_failed(region) {
                 true => Told::Destage(error),
@@ -266,6 +271,11 @@ impl Cleaner {
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && !self.is_active()
+    }
+
+    /// Whether regions are reclaimed although stores are known to fail.
+    pub fn makes_room(&self, world: &World) -> bool {
+        self.progress.makes_room(world)
     }
 
     /// Whether anything is being cleaned.
@@ -371,13 +381,13 @@ mod tests {
             let last = [Reclaim(2), Destage(3), Reclaim(1)];
             let over = [Reclaim(2), Destage(3)];
             for (ending, work, queue, next, paused, told) in [
-                (failed, Reclaim(1), &first[..], Destage(3), true, Told::Stores),
+                (failed, Reclaim(1), &first[..], Destage(3), true, Told::Progress),
                 (failed, Destage(1), &again, Reclaim(2), true, Told::Nobody),
                 (failed, Late(1), &over, Reclaim(2), false, Told::Nobody),
                 (failed, Evict, &evict, Reclaim(2), true, Told::Nobody),
                 (Ending::StillFailing(error), Destage(1), &over, Reclaim(2), false, Told::Nobody),
-                (Ending::Unreadable, Reclaim(1), &last, Reclaim(2), false, Told::Stores),
-                (Ending::Postponed, Reclaim(1), &first, Reclaim(1), false, Told::Stores),
+                (Ending::Unreadable, Reclaim(1), &last, Reclaim(2), false, Told::Progress),
+                (Ending::Postponed, Reclaim(1), &first, Reclaim(1), false, Told::Progress),
                 (Ending::Crowded, Reclaim(1), &first, Reclaim(1), false, Told::Nobody),
                 (Ending::Parked, Reclaim(1), &first, Destage(3), false, Told::Nobody),
             ] {

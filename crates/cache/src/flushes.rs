@@ -9,7 +9,6 @@ use forebay_flash::sabotage::Bug;
 use crate::front::INTERNAL;
 use crate::in_flight::{RequestPlace, RequestStage};
 use crate::shard::flush::FlushState;
-use crate::shard::flush_step;
 use crate::slab::RequestIndex;
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
@@ -50,7 +49,7 @@ impl World {
         for volume in self.volumes.flushing.iter() {
             for n in 0..self.shards.len() {
                 let tiers = &mut self.shards[n].tiers;
-                let state = flush_step(tiers, &mut shard_context!(self), volume, FLUSH_BLOCKS);
+                let state = tiers.flush_step(&mut shard_context!(self), volume, FLUSH_BLOCKS);
                 let flushing = &mut self.volumes[volume].flushing;
                 match state {
                     FlushState::Done { failed } => {

@@ -5,7 +5,7 @@
 //! request gets room. So a cleaning continues without the volumes of late stores
 //! (`cleaner/apart.rs`). As long as a store is known to be late, cleanings that make room skip its
 //! volume, as if the store failed. Its dirty blocks stay on flash, up to its share, and separate
-//! cleanings destage them.
+//! cleanings destage them (`stores/late_destages.rs`).
 //!
 //! A store is late in comparison with the slowest of the other stores, by the time that a round of
 //! writes takes. The time of syncs is not compared.
@@ -21,10 +21,6 @@ const TIMES: u64 = 16;
 /// waits for room.
 const LEAST: Nanos = Nanos(250_000_000);
 const LEAST_WAITED: Nanos = Nanos(50_000_000);
-/// Time without attempts after a late store has failed.
-const PAUSE: Nanos = Nanos(100_000_000);
-/// Time between attempts if few blocks of a late store's volume are dirty.
-const PERIOD: Nanos = Nanos(5_000_000_000);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -33,10 +29,6 @@ pub(crate) struct Late {
     volumes: VolumeSet,
     /// Nanoseconds for a round of writes, smoothed over the last destages, if there were any.
     pace: PerVolume<Option<u64>>,
-    /// The time of the next attempt if few blocks are dirty.
-    try_at: Nanos,
-    /// No attempt is made before this time.
-    pause_until: Nanos,
 }
 
 impl Late {
@@ -82,37 +74,10 @@ impl Late {
     }
 
     /// These volumes' stores are late; returns whether that is new.
-    pub fn add(&mut self, volumes: VolumeSet, now: Nanos) -> bool {
+    pub fn add(&mut self, volumes: VolumeSet) -> bool {
         let news = !(volumes & !self.volumes).is_empty();
-        if news {
-            self.try_at = now.saturating_add(PERIOD);
-        }
         self.volumes |= volumes;
         news
-    }
-
-    /// When late stores are tried next, if there are any.
-    pub fn timeout(&self) -> Option<Nanos> {
-        (!self.volumes.is_empty()).then_some(self.try_at.max(self.pause_until))
-    }
-
-    /// A late store has failed.
-    pub fn pause(&mut self, now: Nanos) {
-        self.pause_until = now.saturating_add(PAUSE);
-    }
-
-    /// Whether late stores are not tried for now.
-    pub fn pauses(&self, now: Nanos) -> bool {
-        now < self.pause_until
-    }
-
-    /// Whether it is time to try them; if so, the next time is later.
-    pub fn is_time(&mut self, now: Nanos) -> bool {
-        let time = self.try_at <= now;
-        if time {
-            self.try_at = now.saturating_add(PERIOD);
-        }
-        time
     }
 }
 
@@ -161,10 +126,8 @@ mod tests {
         late.note(Volume(1), Nanos(0), 1, Nanos(MS));
         late.note(Volume(2), Nanos(0), 1, Nanos(50 * MS));
         assert_eq!(late.due(Volume(0), Nanos(7), 2, false), Some(Nanos(7 + 800 * MS)));
-        assert!(
-            late.add(VolumeSet::only(Volume(2)), Nanos(0))
-                && !late.add(VolumeSet::only(Volume(2)), Nanos(0))
-        );
+        let slow = VolumeSet::only(Volume(2));
+        assert!(late.add(slow) && !late.add(slow));
         assert_eq!(
             late.due(Volume(0), Nanos(7), 2, false),
             Some(Nanos(7 + 250 * MS)),
@@ -177,19 +140,10 @@ mod tests {
     fn a_late_store_recovers_when_it_takes_less_than_eight_times_as_long_as_others() {
         let mut late = three();
         late.note(Volume(1), Nanos(0), 1, Nanos(100 * MS));
-        late.add(VolumeSet::only(Volume(0)), Nanos(0));
+        late.add(VolumeSet::only(Volume(0)));
         assert!(!late.note(Volume(0), Nanos(0), 1, Nanos(800 * MS)));
         assert!(late.note(Volume(0), Nanos(0), 1, Nanos(799 * MS)));
-        assert_eq!((late.volumes(), late.timeout()), (VolumeSet::EMPTY, None));
+        assert_eq!(late.volumes(), VolumeSet::EMPTY);
         assert!(!late.note(Volume(0), Nanos(0), 1, Nanos(1)), "it was not late");
-    }
-
-    #[test]
-    fn after_a_failure_a_late_store_is_left_alone_for_a_while() {
-        let mut late = three();
-        late.add(VolumeSet::only(Volume(0)), Nanos(0));
-        assert!(!late.pauses(Nanos(0)) && late.is_time(PERIOD) && !late.is_time(PERIOD));
-        late.pause(PERIOD);
-        assert!(late.pauses(PERIOD) && !late.pauses(Nanos(PERIOD.0 + PAUSE.0)));
     }
 }

@@ -9,6 +9,7 @@ use forebay_block::{Op, Volume};
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
+use crate::cleaner::Cleaner;
 use crate::holds::HoldReason;
 use crate::in_flight::{RequestPlace, RequestStage};
 use crate::shard::{Evaluated, Tiers};
@@ -42,7 +43,7 @@ impl World {
     }
 
     /// Lets each stopped request that can continue take one step.
-    pub fn resume(&mut self, stores: &mut Stores) -> bool {
+    pub fn resume(&mut self, stores: &mut Stores, cleaner: &Cleaner) -> bool {
         let last = self.front.running.last();
         let mut any = false;
         for n in 0..self.shards.len() {
@@ -50,7 +51,7 @@ impl World {
             while self.shards[n].has_place()
                 && let Some(request) = self.front.unblock(n)
             {
-                any |= self.step(stores, request);
+                any |= self.step(stores, cleaner, request);
                 if Some(request) == last {
                     break;
                 }
@@ -60,7 +61,7 @@ impl World {
             return any;
         }
         while let Some(request) = self.front.pop_running() {
-            any |= self.step(stores, request);
+            any |= self.step(stores, cleaner, request);
             if Some(request) == last {
                 break;
             }
@@ -69,15 +70,15 @@ impl World {
     }
 
     /// One step of a request; returns whether it did anything.
-    fn step(&mut self, stores: &mut Stores, request: RequestIndex) -> bool {
+    fn step(&mut self, stores: &mut Stores, cleaner: &Cleaner, request: RequestIndex) -> bool {
         let (id, before) = (self.front.requests[request].id, self.front.requests[request].cursor);
-        self.advance(stores, request);
+        self.advance(stores, cleaner, request);
         let still = self.front.requests.get(request).filter(|r| r.id == id);
         still.is_none_or(|r| r.cursor != before)
     }
 
     /// Hands the next blocks of a request to their shards.
-    pub fn advance(&mut self, stores: &mut Stores, request: RequestIndex) {
+    pub fn advance(&mut self, stores: &mut Stores, cleaner: &Cleaner, request: RequestIndex) {
         let zeroes = zeroes(self.front.requests[request].op);
         if zeroes && !self.front.may_zero(&mut self.volumes, request) {
             self.stats.waits_zeroing += 1;
@@ -93,7 +94,7 @@ impl World {
         match halt {
             Halt::OverShare => {
                 self.hold_for_share(request);
-                stores.review_failing(self);
+                stores.review_failing(self, cleaner);
             }
             Halt::AwaitsVoid => self.hold(request),
             // A request with many pieces in progress waits for them first.
@@ -249,8 +250,20 @@ impl World {
         self.stats.waits_share += 1;
     }
 
+    /// One request that waits for its volume's share continues, of each volume under its share; returns whether any
+    /// does.
+    pub fn release_under_share(&mut self) -> bool {
+        let mut any = false;
+        if self.front.requests.count(RequestPlace::OverShare) > 0 {
+            for volume in self.volumes.numbers() {
+                any |= !self.is_over_share(volume) && self.release_one(volume);
+            }
+        }
+        any
+    }
+
     /// The first request that waits for the volume's share continues.
-    pub fn release_one(&mut self, volume: Volume) -> bool {
+    fn release_one(&mut self, volume: Volume) -> bool {
         let held = &mut self.volumes[volume].share_waiters;
         let Some(request) = self.front.requests.pop(held) else { return false };
         if self.is_held(self.front.requests[request].op) {

@@ -127,7 +127,7 @@ impl Stop {
             StopStage::Draining
                 if world.front.requests.in_use() == 0
                     && !destages.is_under_way()
-                    && !world.shards.iter().any(|shard| shard.tiers.is_fetching_lines()) =>
+                    && !world.shards.iter().any(|shard| shard.tiers.lines.is_fetching()) =>
             {
                 self.stage = Some(StopStage::Flushing);
                 destages.begin_for_stop(world, cleaner);

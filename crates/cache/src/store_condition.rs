@@ -10,7 +10,7 @@
 //!   kept all later writes away, nothing would find out that the store works again.
 //! - Whether a *sync* has ever failed. No later sync takes this back.
 //! - How often *cleanings* have failed in a row. After [`FAILURES_MAX`] failures the store is *known to fail*, until
-//!   a cleaning has written to it; probes take care that one tries (`stores.rs`).
+//!   a cleaning has written to it; probes take care that one tries (`stores/probes.rs`).
 
 use core::ops::Index;
 
@@ -324,7 +324,7 @@ mod tests {
         fail_cleanings(&mut stores, 1, Nanos(2));
         assert_eq!(stores.failing(), VolumeSet::only(ONE));
         assert!(stores[ONE].takes_writes(), "its last write is another matter");
-        stores.late.add(VolumeSet::only(OTHER), Nanos(2));
+        stores.late.add(VolumeSet::only(OTHER));
         assert_eq!(stores.left_out().len(), 2);
         assert!(stores.suspend(VolumeSet::only(ONE)) && !stores.suspend(VolumeSet::only(ONE)));
         assert_eq!(stores.suspended_by(ONE), Some(IoError::NoSpace));

@@ -24,7 +24,7 @@
 //!
 //! Several extents leave together, and begin to leave before the table is full, so that a mark seldom waits for
 //! a place. A store may hang in step 1. Therefore, while marks wait and no leaving extent is past step 1, extents
-//! of every volume of which none is leaving begin to leave, too: at most an eighth of those of each volume.
+//! of other volumes begin to leave, too, if that gives a mark a place (`retirement.rs`).
 //!
 //! If that store's extents filled the table, a volume without extents would still wait for it. So the last
 //! sixteenth of the places is kept back: a volume that has an eighth of their number in use, or more, gets none of
@@ -53,15 +53,16 @@
 //! After the next start, the store is the only source of the block's data. Reads therefore do not
 //! change, whichever of the writes before the failed sync the store has kept.
 
+mod retirement;
+
 use crate::batches::Queue;
 use crate::commit::{Commit, SuperblockWriter};
-use crate::events::{Event, MarkAnswer};
+use crate::events::MarkAnswer;
 use crate::geometry::Geometry;
 use crate::io::Io;
 use crate::key::BlockKey;
 use crate::sequence::{AppendSerial, SuperblockVersion};
 use crate::stale::StaleBlocks;
-use crate::types::ExtentId;
 use crate::waiting_marks::{Line, WaitingMarks};
 use forebay_block::Volume;
 use forebay_effect::IoError;
@@ -100,6 +101,8 @@ struct Extent {
     used: u64,
     /// Number of its retirements, by which a late answer is recognised.
     retirement: u64,
+    /// The cache has not answered the last of them, even if the extent stays.
+    unanswered: bool,
 }
 
 /// The table of active extents.
@@ -121,6 +124,8 @@ pub(crate) struct Activity {
     moving: Vec<u32>,
     /// Extents that are leaving the table.
     leaving: u32,
+    /// Extents with an unanswered retirement.
+    unanswered: u32,
     /// Volumes whose stores can make nothing durable any more.
     held: Vec<Volume>,
     /// Places of their extents.
@@ -151,6 +156,7 @@ impl Activity {
             untaken: 0,
             used: 0,
             retirement: 0,
+            unanswered: false,
         };
         Activity {
             extents: (0..count).map(|_| extent()).collect(),
@@ -162,6 +168,7 @@ impl Activity {
             settling: VecDeque::with_capacity(count),
             moving: Vec::with_capacity(count),
             leaving: 0,
+            unanswered: 0,
             held: Vec::new(),
             held_places: 0,
             voiding: VecDeque::new(),
@@ -265,18 +272,6 @@ impl Activity {
         Some(BlockKey::new(self.extents[n].first.volume(), block))
     }
 
-    pub fn released(&mut self, id: ExtentId) {
-        let n = (id.0 & 0xffff) as usize;
-        let known = self
-            .extents
-            .get(n)
-            .is_some_and(|e| e.state == ExtentState::Retiring && e.retirement == id.0 >> 16);
-        if known {
-            self.extents[n].state = ExtentState::Flushing(None);
-            self.flushing.push_back(n as u32);
-        }
-    }
-
     /// The volume's store can make nothing durable any more: its extents stay in the table.
     pub fn hold(&mut self, volume: Volume) {
         if self.is_held(volume) {
@@ -287,6 +282,7 @@ impl Activity {
             let (first, n) = self.index[at];
             if first.volume() == volume {
                 self.held_places += 1;
+                self.note_answer(n as usize);
                 // A sync that failed, or one after it, would answer.
                 if self.extents[n as usize].state == ExtentState::Retiring {
                     self.keep(n as usize);
@@ -318,14 +314,20 @@ impl Activity {
 
     /// Whether an extent of the volume may take a place that is free now.
     fn may_take(&self, volume: Volume) -> bool {
-        let (free, kept) = (self.free.len(), self.kept_back());
-        free > kept || free > 0 && self.in_use(volume) < (kept / 8).max(1)
+        self.could_take(self.free.len(), self.extents_of(volume).len())
     }
 
-    /// The number of places of the volume's extents.
-    fn in_use(&self, volume: Volume) -> usize {
+    /// Whether a volume that uses this number of places may take one of `free` places.
+    fn could_take(&self, free: usize, in_use: usize) -> bool {
+        let kept = self.kept_back();
+        free > kept || free > 0 && in_use < (kept / 8).max(1)
+    }
+
+    /// The extents of the volume.
+    fn extents_of(&self, volume: Volume) -> &[(BlockKey, u32)] {
         let end = self.index.partition_point(|e| e.0.volume() <= volume);
-        end - self.index[..end].partition_point(|e| e.0.volume() < volume)
+        let begin = self.index[..end].partition_point(|e| e.0.volume() < volume);
+        &self.index[begin..end]
     }
 
     /// Whether a sync would let an extent, or the voiding of a record, continue.
@@ -414,6 +416,7 @@ impl Activity {
         self.leaving -= u32::from(extent.state.is_leaving());
         extent.state = ExtentState::Free;
         let marks = core::mem::replace(&mut extent.marks, Line::EMPTY);
+        self.note_answer(n as usize);
         self.waiting.enqueue_line(first, marks);
         self.stale.clear_all(n as usize);
         self.free.push(n);
@@ -426,36 +429,6 @@ impl Activity {
                 self.remove(at);
             }
         }
-    }
-
-    /// Chooses extents to retire, least recently marked first: an eighth of the places if none is leaving,
-    /// else an eighth of the extents of each volume of which none is leaving.
-    fn choose(&mut self) {
-        let mut chosen = core::mem::take(&mut self.candidates);
-        chosen.clear();
-        if self.leaving == 0 {
-            self.choose_from(&self.index, self.places() / 8, &mut chosen);
-        } else {
-            for extents in self.index.chunk_by(|a, b| a.0.volume() == b.0.volume()) {
-                if !extents.iter().any(|e| self.extents[e.1 as usize].state.is_leaving()) {
-                    self.choose_from(extents, extents.len() / 8, &mut chosen);
-                }
-            }
-        }
-        self.candidates = chosen;
-    }
-
-    /// Chooses at most `count` of these extents of the index, but one if one can leave.
-    fn choose_from(&self, extents: &[(BlockKey, u32)], count: usize, chosen: &mut Vec<(u64, u32)>) {
-        let from = chosen.len();
-        for &e in extents {
-            let Extent { state, used, .. } = self.extents[e.1 as usize];
-            if state == ExtentState::Active && self.is_idle(e) {
-                chosen.push((used, e.1));
-            }
-        }
-        chosen[from..].sort_unstable();
-        chosen.truncate(from + count.max(1));
     }
 
     /// The block's extent if it is durably marked, and stays.
@@ -599,13 +572,7 @@ impl Activity {
             extent.state = ExtentState::Marking(superblock.touch());
             self.moving.push(n);
         }
-        if self.is_short() && self.leaving == 0 {
-            self.retire(io);
-        }
-        // The store of the first to leave may hang: as long as marks wait, no volume waits for another's store.
-        if !self.waiting.is_empty() && self.leaving_await_stores() {
-            self.retire(io);
-        }
+        self.make_room(io);
     }
 
     /// Answers the marks of held volumes that wait for a place, whatever waits before them.
@@ -620,28 +587,6 @@ impl Activity {
     fn refuse(&mut self, mut marks: Line, io: &mut Io) {
         while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
             io.tell(MarkAnswer::Unmarked.to(ticket));
-        }
-    }
-
-    /// Whether extents are leaving, and all wait for a sync of a store, and there are extents of several volumes.
-    fn leaving_await_stores(&self) -> bool {
-        let ends = [self.index.first(), self.index.last()].map(|e| e.map(|e| e.0.volume()));
-        let unsynced = self.flushing.is_empty() && self.settling.is_empty();
-        let removing = || self.moving.iter().any(|&n| self.is_removing(n));
-        self.leaving > 0 && ends[0] != ends[1] && unsynced && !removing()
-    }
-
-    /// Asks the cache to make room in the table.
-    fn retire(&mut self, io: &mut Io) {
-        self.choose();
-        for at in 0..self.candidates.len() {
-            let n = self.candidates[at].1;
-            let extent = &mut self.extents[n as usize];
-            extent.state = ExtentState::Retiring;
-            extent.retirement += 1;
-            self.leaving += 1;
-            let id = ExtentId(extent.retirement << 16 | u64::from(n));
-            io.tell(Event::Retire { extent: id, first: extent.first });
         }
     }
 

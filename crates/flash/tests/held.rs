@@ -241,3 +241,48 @@ fn a_volume_without_a_place_gets_one_although_a_store_that_hangs_has_the_others(
         |event: &&Event| matches!(event, Event::Mark { answer: MarkAnswer::Unmarked, .. });
     assert_eq!(rig.settle().iter().filter(refused).count(), 10);
 }
+
+/// The volume of the extents that are to leave.
+fn asked(events: &[Event]) -> Vec<Volume> {
+    let firsts = events.iter().filter_map(|event| match event {
+        Event::Retire { first, .. } => Some(first.volume()),
+        _ => None,
+    });
+    firsts.collect()
+}
+
+/// What a volume with few extents leaves belongs to the places that are kept back, so those that wait for the hung
+/// store could not take it.
+#[test]
+fn a_volume_with_few_extents_is_asked_for_none_while_only_a_store_that_hangs_has_marks_waiting() {
+    let large = Geometry { active_extents_max: 32, ..tiny() };
+    let mut rig = Rig::formatted(large, options());
+    (0..40).for_each(|n| rig.log.mark_active(key(4 * n), n));
+    let events = rig.settle();
+    assert!(!asked(&events).is_empty(), "{events:?}");
+    for n in 0..4 {
+        rig.log.mark_active(other(n), 50 + n);
+        let events = rig.settle();
+        assert!(events.contains(&marked(50 + n)) && asked(&events).is_empty(), "{events:?}");
+    }
+    // Its own mark could take the place.
+    rig.log.mark_active(other(4), 60);
+    assert_eq!(asked(&rig.settle()), [Volume(2)]);
+}
+
+#[test]
+fn an_extent_that_stays_is_asked_for_again_only_when_its_store_has_answered() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let (_, extent) = marked_in_both_volumes(&mut rig);
+    for ticket in 4..8 {
+        rig.log.mark_active(other(ticket - 4), ticket);
+        assert_eq!(rig.settle(), [marked(ticket)], "it stays, and its store is being synced");
+    }
+    rig.log.extent_released(extent);
+    let events = rig.settle();
+    assert_ne!(retiring(&events, other(0)), extent, "the answer is older than the marks");
+    rig.log.extent_released(extent);
+    assert_eq!(rig.settle(), [], "a repeated answer says nothing");
+    rig.log.extent_released(retiring(&events, other(0)));
+    assert_eq!(rig.settle(), [marked(3)]);
+}

@@ -48,7 +48,7 @@ const PROCEDURES: [Procedure; 13] = [
     },
     Procedure {
         is_due: |cache| cache.world.may_resume(),
-        take_turn: |cache| cache.world.resume(&mut cache.stores),
+        take_turn: |cache| cache.world.resume(&mut cache.stores, &cache.cleaner),
     },
     // A flush covers what the requests before it have written by now.
     Procedure {

@@ -28,7 +28,7 @@ struct Begun {
     sync_failures: u64,
 }
 
-/// The writes that end apart, by volume, and when a cleaning may leave more to them. See the module. `Stores` knows
+/// The writes that end apart, by volume, and when a cleaning may leave more to them. See the module. `Late` knows
 /// which stores are late; each shard has the records that its writes will clean (`shard/destager/apart.rs`).
 ///
 /// A shard needs to know which volumes are apart whenever a write ends, so it keeps a copy of the set. A volume that one
@@ -150,13 +150,13 @@ impl LateWrites {
     }
 
     /// If the cleaning in progress waits only for late stores, it continues without them; returns
-    /// whether it does. `may_settle`: whether it can end although these volumes have not taken
-    /// their records of the region to reclaim.
+    /// whether it does. `may_settle`: whether it can end although some volumes have not taken their
+    /// records of the region to reclaim: those that it waits for, and all that have not.
     pub fn part(
         &mut self,
         active: &mut Cleaning,
         s: &mut Surroundings<'_>,
-        may_settle: impl FnOnce(&World, u32, VolumeSet) -> bool,
+        may_settle: impl FnOnce(&World, u32, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
         let Phase::Writing(writing) = &mut active.phase else { return false };
         let Writing { since, shards, .. } = *writing;
@@ -182,7 +182,7 @@ impl LateWrites {
         }
         let untaken = active.failed | active.skipped | awaited;
         if let Work::Reclaim(region) = active.work
-            && !(s.stores.may_carry(s.world, awaited) && may_settle(s.world, region, untaken))
+            && !may_settle(s.world, region, awaited, untaken)
         {
             self.refuse(s.world.now);
             return false;

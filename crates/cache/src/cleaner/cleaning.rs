@@ -9,7 +9,7 @@ use forebay_flash::{BatchSequence, Layout, MoveRoom};
 
 use super::apart::{is_whole, note_taken};
 use super::reclaim::{Left, Reclaimed, room_to_carry};
-use super::{Cleaner, Ending, Phase, Told, Work, Writing};
+use super::{Cleaner, Ending, Phase, Progress, Told, Work, Writing};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target};
 use crate::stamp::Stamps;
@@ -184,9 +184,9 @@ impl Cleaner {
             writing.shards |= 1 << n;
         }
         if writing.shards.count_ones() as usize != s.world.shards.len() {
-            let may_settle = |world: &World, region, untaken| {
-                let room = room_to_carry(&self.retries, world, region, untaken, true);
-                room == MoveRoom::Now
+            let may_settle = |world: &World, region, awaited, untaken| {
+                self.progress.may_carry(world, awaited)
+                    && room_to_carry(&self.retries, world, region, untaken, true) == MoveRoom::Now
             };
             return Turn::from(self.apart.part(active, s, may_settle));
         }
@@ -231,7 +231,7 @@ impl Cleaner {
         let Some(active) = &mut self.active else { return };
         let (target, dirty) = (active.work.target(), s.world.volumes.dirty_blocks > 0);
         active.whole = s.destages.is_cleaning();
-        active.skipped = s.stores.to_skip(s.world, active.work, active.whole);
+        active.skipped = to_skip(s, &self.progress, active.work, active.whole);
         // An older version must not reach a store after a newer one.
         self.apart.check_shards(&s.world.shards);
         if !s.world.mode.sabotage.is(Bug::ApartOvertaken) {
@@ -362,7 +362,7 @@ impl Cleaner {
             let left = Left { skipped, failed, known };
             return match self.judge(s, region, owes, left, written) {
                 Reclaimed::Clean => {
-                    s.stores.note_reclaimed(true);
+                    self.progress.note_reclaimed();
                     self.begin_reinserting(s, region)
                 }
                 Reclaimed::CarriedOn(carried) => self.begin_carrying(s, region, carried),
@@ -403,7 +403,7 @@ impl Cleaner {
         s.world.stats.destage_retries += u64::from(ending.is_failure());
         match self.end(ending, s.world.now) {
             Told::Nobody => {}
-            Told::Stores => s.stores.note_reclaimed(false),
+            Told::Progress => self.progress.note_stuck(),
             Told::Destage(error) => s.destages.fail(error),
         }
         if matches!(ending, Ending::Crowded | Ending::Postponed | Ending::Parked) {
@@ -412,7 +412,7 @@ impl Cleaner {
         if self.consider_giving_up(s.world) == Turn::GiveUp {
             return Turn::GiveUp;
         }
-        s.stores.review_failing(s.world);
+        s.stores.review_failing(s.world, self);
         Turn::Something
     }
 
@@ -441,6 +441,25 @@ impl Cleaner {
 fn abandon_chosen(world: &mut World) {
     for shard in &mut world.shards {
         shard.destager.abandon(&mut shard.tiers, &mut shard_context!(world));
+    }
+}
+
+/// Volumes that a cleaning skips if it begins now. `whole`: it is part of a destage of everything.
+fn to_skip(s: &Surroundings<'_>, progress: &Progress, work: Work, whole: bool) -> VolumeSet {
+    let conditions = &s.world.volumes.conditions;
+    // A stop waits for late stores.
+    let ready = s.world.lifecycle.is_ready();
+    let known = if ready { conditions.left_out() } else { conditions.failing() };
+    let known = known & !s.stores.probed();
+    match work {
+        Work::Late(_) => !conditions.late.volumes() | conditions.failing(),
+        // A destage tries each store again, until that has failed as often as it takes.
+        Work::Destage(_) if whole => conditions.hopeless(),
+        Work::Destage(_) => known,
+        Work::Reclaim(_) | Work::Evict => {
+            let carries = progress.may_carry(s.world, VolumeSet::EMPTY) && !progress.is_stuck();
+            if carries { known } else { VolumeSet::EMPTY }
+        }
     }
 }
 

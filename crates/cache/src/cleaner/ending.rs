@@ -40,8 +40,8 @@ impl Ending {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Told {
     Nobody,
-    /// `Stores`: a region was not reclaimed.
-    Stores,
+    /// `Progress`: a region was not reclaimed.
+    Progress,
     /// `Destages`: the destage of everything leaves a region behind, because of this error.
     Destage(IoError),
 }

@@ -88,12 +88,19 @@ impl Cleaner {
         }
         end_appending(&mut s.world.shards);
         if unreadable {
-            // (`Stores` learned when carrying began that the region makes room.)
+            // (The region was counted as reclaimed when carrying began.)
             self.end(Ending::Unreadable, s.world.now);
             return self.consider_giving_up(s.world).or(true);
         }
-        s.stores.note_carried(s.world);
+        self.note_carried(s.world);
         self.begin_release(s, region).or(true)
+    }
+
+    /// The remaining records of the region have been carried on.
+    fn note_carried(&mut self, world: &World) {
+        let Some(log) = &world.log else { return };
+        let again = world.stats.carried + world.stats.carried_lost + world.stats.reinserted;
+        self.progress.note_carried(log.stats().entries - again);
     }
 
     /// All dirty records of the region are taken care of. Records that are worth it are inserted
@@ -176,7 +183,7 @@ impl Cleaner {
         if let Some(log) = &mut s.world.log {
             log.region_released(region);
         }
-        s.stores.review_failing(s.world);
+        s.stores.review_failing(s.world, self);
     }
 
     /// Decides what becomes of a region to reclaim. `owes`: it still holds dirty records.
@@ -194,7 +201,7 @@ impl Cleaner {
                 Err(error) => Reclaimed::Stays(Ending::Failed(error)),
             };
         }
-        let carries = s.stores.may_carry_failing(s.world);
+        let carries = self.progress.may_carry(s.world, VolumeSet::EMPTY);
         let carried = if carries { skipped | failed } else { VolumeSet::EMPTY };
         let helps = written.is_ok() || known && !carried.is_empty();
         let room = match helps {
@@ -203,7 +210,7 @@ impl Cleaner {
         };
         if room != MoveRoom::Never {
             let needed = carried.is_empty() || s.world.somebody_waits();
-            return match needed || !s.stores.carries_in_vain() {
+            return match needed || !self.progress.carries_in_vain() {
                 true if room == MoveRoom::Now => Reclaimed::CarriedOn(carried),
                 // Regions that were carried on just before. They are free after a sync of the log, far sooner than a
                 // late store ends its writes.
@@ -231,7 +238,7 @@ impl Cleaner {
         if let Some(active) = &mut self.active {
             active.phase = Phase::Carrying { region };
         }
-        s.stores.note_reclaimed(true);
+        self.progress.note_reclaimed();
         for shard in &mut s.world.shards {
             shard.destager.carry_begin(&shard.tiers, region, carried);
         }
@@ -298,8 +305,8 @@ impl Cleaner {
         } else {
             self.end(Ending::Done, s.world.now);
             log.region_released(region);
-            s.stores.note_reclaimed(true);
-            s.stores.review_failing(s.world);
+            self.progress.note_reclaimed();
+            s.stores.review_failing(s.world, self);
             if self.is_wanted_clean(region) {
                 // What was wanted clean has moved meanwhile.
                 self.push_all_dirty(s.world);

@@ -263,6 +263,16 @@ impl Blocks {
         }
     }
 
+    /// The part of a block past the volume's end is zeroes, so that payloads are well defined.
+    pub fn zero_beyond(&self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
+        let size = self.granules().block_size();
+        let bytes = self.granules().bytes_within(context, self[id].key());
+        if bytes < size {
+            let to = Place::Frame { frame, offset: bytes };
+            context.effects.push(Effect::Zero { to, length: size - bytes });
+        }
+    }
+
     // ---- what is dirty ----
 
     /// Blocks with dirty data in DRAM.

@@ -10,7 +10,7 @@ use forebay_flash::{BlockKey, MarkAnswer, Position};
 use super::blocks::FlashRecord;
 use super::entry::{DOUBTFUL, EntryId, MARKED};
 use super::flash_tier::IfEvicted;
-use super::tiers::{Tiers, leave, lines};
+use super::tiers::Tiers;
 use super::transfer::{Transfer, TransferKind};
 use super::{Shard, ShardContext};
 use crate::load::Source;
@@ -49,7 +49,7 @@ impl Shard {
         match kind {
             TransferKind::Fetch => self.fetched(context, t, result),
             TransferKind::FetchLine => {
-                lines::ended(&mut self.tiers);
+                self.tiers.lines.ended();
                 self.fetched(context, t, result);
             }
             TransferKind::FlashRead { position }
@@ -114,7 +114,7 @@ impl Shard {
             }
         }
         let mut waiters = self.tiers.transfers.remove(t).waiters;
-        self.tiers.note_room();
+        self.tiers.room.note();
         // The transfer that a write was found to wait for.
         let mut next = None;
         while let Some(w) = self.waiting.pop_front(&mut waiters) {
@@ -139,7 +139,7 @@ impl Shard {
         }
         for i in 0..blocks {
             if let Some(id) = self.tiers.blocks.find(BlockKey(key.0 + i)) {
-                leave::take_next_step(&mut self.tiers, context, id);
+                self.tiers.take_next_step(context, id);
             }
             let Tiers { flash, blocks, transfers, .. } = &mut self.tiers;
             flash.transfer_ended(blocks, transfers, context, BlockKey(key.0 + i));
@@ -176,7 +176,7 @@ impl Shard {
             }
             tiers.blocks.arrived(id, had);
         });
-        lines::came_in(&mut self.tiers, context, key, count);
+        self.tiers.came_in(context, key, count);
     }
 
     // ---- flash reads ----

@@ -68,7 +68,6 @@ pub(crate) use pieces::Evaluated;
 use recover::ShardRecovery;
 use tiers::PieceStep;
 pub(crate) use tiers::Tiers;
-pub(crate) use tiers::leave::flush_step;
 use waiting_pieces::WaitingPieces;
 
 /// The parts of the world that a shard needs during one call.
@@ -190,7 +189,7 @@ impl Shard {
 
     /// No more lines are fetched ahead, and queues choose no more blocks.
     pub fn stop_lines(&mut self) {
-        self.tiers.stop_lines();
+        self.tiers.lines.stop();
         if let Some(queues) = self.tiers.flash.queues() {
             queues.stop();
         }
@@ -254,7 +253,7 @@ impl Shard {
         let Tiers { flash, blocks, .. } = &mut self.tiers;
         let (forgotten, room) = flash.forget_region(blocks, context, region);
         if room {
-            self.tiers.note_room();
+            self.tiers.room.note();
         }
         forgotten
     }
@@ -312,7 +311,7 @@ impl Shard {
                 self.tiers.forget_if_empty(context, id);
             }
         }
-        self.tiers.note_room();
+        self.tiers.room.note();
         (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
 }

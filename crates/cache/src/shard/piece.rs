@@ -1,5 +1,9 @@
 //! A piece: the part of a request that falls on one block.
 
+use forebay_block::BlockIndex;
+use forebay_effect::Place;
+
+use super::ShardContext;
 use crate::slab::RequestIndex;
 
 /// The part of a request that falls on one block.
@@ -22,6 +26,16 @@ pub(crate) struct Piece {
     /// Whether a write bypasses flash, once the admission policy has been asked; or `Some(false)` if a write
     /// through to the backing store is to bypass the cache but found its block there.
     pub around: Option<bool>,
+}
+
+impl Piece {
+    /// Its bytes in the request.
+    pub fn place(&self, context: &ShardContext<'_>) -> Place {
+        let r = &context.front.requests[self.request];
+        let block = context.config.block_size.offset_of(BlockIndex(self.block));
+        let offset = block + u64::from(self.start) - r.offset;
+        Place::Request { request: r.id, offset: offset as u32 }
+    }
 }
 
 /// Events that count once for a piece, however often it is evaluated.

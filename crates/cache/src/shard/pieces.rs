@@ -5,7 +5,7 @@ use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
-use super::tiers::{PieceStep, lines, queues};
+use super::tiers::PieceStep;
 use super::transfer::TransferKind;
 use super::{Once, Piece};
 use super::{Shard, ShardContext};
@@ -38,13 +38,13 @@ impl Shard {
     /// that are wanted, and takes the next steps of queues.
     pub fn end_turn(&mut self, context: &mut ShardContext<'_>) {
         self.close_runs(context);
-        queues::step(&mut self.tiers, context);
+        self.tiers.step_queues(context);
     }
 
     /// Gives the runs being collected to the driver, and fetches the lines that are wanted.
     pub(super) fn close_runs(&mut self, context: &mut ShardContext<'_>) {
         self.tiers.transfers.close_runs(context);
-        lines::fetch_lines(&mut self.tiers, context);
+        self.tiers.fetch_lines(context);
     }
 
     /// Whether there is a place for another waiting piece.
@@ -128,7 +128,7 @@ impl Shard {
                     if let Some(w) = waiter {
                         self.waiting.remove(w);
                     }
-                    self.tiers.forget_failed_destages();
+                    self.tiers.room.forget_failed_destages();
                     return Evaluated::Done(Err(IoError::Device));
                 }
                 context.stats.waits_room += piece.once.count(Once::WAITED_FOR_ROOM);
@@ -147,7 +147,7 @@ impl Shard {
             None => {
                 // What was free before did not help it.
                 if !self.waiting.is_any_starved() {
-                    self.tiers.take_room();
+                    self.tiers.room.take();
                 }
                 self.waiting.starve(w);
             }
@@ -160,12 +160,12 @@ impl Shard {
     /// Whether there may now be room for waiting pieces.
     #[inline]
     pub fn may_serve(&self) -> bool {
-        self.tiers.has_room() && self.waiting.is_any_starved()
+        self.tiers.room.is_new() && self.waiting.is_any_starved()
     }
 
     /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
     pub fn serve_starved(&mut self, context: &mut ShardContext<'_>) -> bool {
-        if !self.tiers.take_room() || !self.waiting.is_any_starved() {
+        if !self.tiers.room.take() || !self.waiting.is_any_starved() {
             return false;
         }
         let mut starved = self.waiting.take_starved();
@@ -174,7 +174,7 @@ impl Shard {
                 // Still no room: it keeps its place before the rest.
                 self.waiting.starve_behind(starved);
                 // What its attempt took and gave back is no room for it.
-                self.tiers.take_room();
+                self.tiers.room.take();
                 break;
             }
         }
@@ -184,14 +184,14 @@ impl Shard {
 
     /// Waiting pieces may try again.
     pub fn call_starved(&mut self) {
-        self.tiers.note_room();
+        self.tiers.room.note();
     }
 
     /// All shards have forgotten a region. Pieces that wait for an index entry try again, whether
     /// or not the region had any of this shard; otherwise the next region would not be requested.
     pub fn region_forgotten(&mut self, context: &ShardContext<'_>) {
         if self.waits_for_an_entry() && !context.mode.sabotage.is(Bug::EntryWaiterForgotten) {
-            self.tiers.note_room();
+            self.tiers.room.note();
         }
     }
 

@@ -5,20 +5,23 @@
 //! names it. Physically its frame stays until the data is where it must be.
 
 mod admit;
-pub(crate) mod leave;
-pub(super) mod lines;
-pub(super) mod queues;
+mod entrance;
+mod leave;
+mod lines;
+mod queues;
 mod read;
+mod room;
 mod write;
-mod write_entry;
 
 use forebay_block::Op;
-use forebay_effect::{Effect, IoError, Place};
+use forebay_effect::IoError;
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log};
 
 use self::admit::Admitter;
+use self::entrance::Entrance;
 use self::lines::Lines;
+use self::room::Room;
 use super::Piece;
 use super::ShardContext;
 use super::blocks::Blocks;
@@ -33,9 +36,6 @@ use crate::config::CacheConfig;
 use crate::flash_condition::Jam;
 use crate::place::{InMemory, Moment};
 use crate::slab::TransferIndex;
-
-/// Failed destages in a row after which a request that needs room fails.
-const DESTAGES_FAILED_MAX: u32 = 3;
 
 /// Dirty blocks that cannot leave are put back; this many are tried before giving up.
 const VICTIMS_MAX: u32 = 8;
@@ -66,11 +66,8 @@ pub(crate) struct Tiers {
     pub flash: FlashTier,
     pub transfers: Transfers,
     pub flushes: Flushes,
-    lines: Lines,
-    /// Something became free since pieces that wait for room were last tried.
-    room: bool,
-    /// Consecutive failed destages, without a flash tier.
-    destages_failed: u32,
+    pub lines: Lines,
+    pub room: Room,
 }
 
 impl Tiers {
@@ -96,38 +93,8 @@ impl Tiers {
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
             lines: Lines::new(config),
-            room: false,
-            destages_failed: 0,
+            room: Room::default(),
         }
-    }
-
-    /// Something has become free: pieces that wait for room may try again.
-    #[inline]
-    pub fn note_room(&mut self) {
-        self.room = true;
-    }
-
-    /// Whether something has become free since the last [`take_room`](Self::take_room).
-    #[inline]
-    pub fn has_room(&self) -> bool {
-        self.room
-    }
-
-    /// Pieces that wait for room are tried, or what became free is no room for them. Returns whether something had
-    /// become free.
-    #[inline]
-    pub fn take_room(&mut self) -> bool {
-        core::mem::take(&mut self.room)
-    }
-
-    /// No more lines are fetched ahead.
-    pub fn stop_lines(&mut self) {
-        self.lines.stop();
-    }
-
-    /// Whether lines are being read from a backing store.
-    pub fn is_fetching_lines(&self) -> bool {
-        self.lines.is_fetching()
     }
 
     /// The parts that decide which blocks enter flash.
@@ -135,14 +102,16 @@ impl Tiers {
         Admitter { blocks: &self.blocks, dram: &mut self.dram, flash: &self.flash }
     }
 
-    /// A destage from DRAM has ended, successfully or not.
-    pub fn note_destage(&mut self, good: bool) {
-        self.destages_failed = if good { 0 } else { self.destages_failed + 1 };
+    /// Fetches the lines that are wanted.
+    pub fn fetch_lines(&mut self, context: &mut ShardContext<'_>) {
+        let Tiers { lines, blocks, dram, flash, transfers, .. } = self;
+        lines.fetch_wanted(&mut Entrance { blocks, dram, flash, transfers }, context);
     }
 
-    /// Pieces that waited for room have failed because destages fail: the next piece tries again.
-    pub fn forget_failed_destages(&mut self) {
-        self.destages_failed = 0;
+    /// The parts through which blocks enter memory in transit.
+    fn entrance(&mut self) -> Entrance<'_> {
+        let Tiers { blocks, dram, flash, transfers, .. } = self;
+        Entrance { blocks, dram, flash, transfers }
     }
 
     /// The result of an access to one block, or what it waits for.
@@ -178,7 +147,7 @@ impl Tiers {
     /// No transfer in progress could make room, and flash accepts no more.
     pub fn is_stuck(&self, context: &ShardContext<'_>) -> bool {
         let cannot_leave = context.flash.is_closed() && !context.flash.all_without()
-            || self.destages_failed >= DESTAGES_FAILED_MAX
+            || self.room.is_hopeless()
             || self.is_hopeless(context);
         cannot_leave && self.transfers.in_use() == 0
     }
@@ -195,13 +164,6 @@ impl Tiers {
 
     fn is_short(&self, context: &ShardContext<'_>) -> bool {
         self.blocks.is_full() || context.log.get().is_some_and(Log::is_short)
-    }
-
-    fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {
-        let r = &context.front.requests[piece.request];
-        let at = (piece.block << self.blocks.granules().block_shift()) + u64::from(piece.start)
-            - r.offset;
-        Place::Request { request: r.id, offset: at as u32 }
     }
 
     // ---- into DRAM ----
@@ -229,7 +191,7 @@ impl Tiers {
             None => {
                 // No transfer is in progress that could make room later. Clean blocks can leave although the log
                 // accepts nothing.
-                if self.transfers.in_use() == 0 && self.destages_failed < DESTAGES_FAILED_MAX {
+                if self.transfers.in_use() == 0 && !self.room.is_hopeless() {
                     self.push_out(context);
                 }
                 self.blocks.take_frame(id)
@@ -237,7 +199,7 @@ impl Tiers {
         };
         let Some(frame) = taken else { return false };
         if transit {
-            self.enter_in_transit(context, id, frame, Some(piece));
+            self.entrance().enter_in_transit(context, id, frame, Some(piece));
             return true;
         }
         self.flash.set_aside(&self.blocks, id);
@@ -250,33 +212,8 @@ impl Tiers {
         let known = self.blocks[id].position().is_some();
         self.dram.enter_for(self.blocks.local(frame), key, piece, known);
         self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
-        self.zero_beyond(context, id, frame);
+        self.blocks.zero_beyond(context, id, frame);
         true
-    }
-
-    /// The block has a frame until its operation has ended.
-    fn enter_in_transit(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        frame: Frame,
-        piece: Option<&mut Piece>,
-    ) {
-        self.blocks.passes(id, frame);
-        let known = self.blocks[id].position().is_some();
-        self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), piece, known);
-        self.flash.update_residence(&self.blocks, id, IfEvicted::Leaves);
-        self.zero_beyond(context, id, frame);
-    }
-
-    /// The part of a block past the volume's end is zeroes, so that payloads are well defined.
-    pub fn zero_beyond(&self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
-        let size = self.blocks.granules().block_size();
-        let bytes = self.blocks.granules().bytes_within(context, self.blocks[id].key());
-        if bytes < size {
-            let to = Place::Frame { frame, offset: bytes };
-            context.effects.push(Effect::Zero { to, length: size - bytes });
-        }
     }
 
     /// For [`Bug::TransitFrameReusedEarly`]: the frame is free although the log has not taken its
@@ -382,7 +319,7 @@ impl Tiers {
             self.dram.remove(local);
         }
         self.flash.update_residence(&self.blocks, id, IfEvicted::Leaves);
-        self.room = true;
+        self.room.note();
     }
 
     /// The log has not taken the dirty granules of the block, which stays dirty: a flush that waited for it fails.
@@ -393,7 +330,9 @@ impl Tiers {
 
     /// Forgets an empty entry.
     pub fn forget_if_empty(&mut self, context: &ShardContext<'_>, id: EntryId) {
-        self.room |= self.flash.forget_if_empty(&mut self.blocks, context, id);
+        if self.flash.forget_if_empty(&mut self.blocks, context, id) {
+            self.room.note();
+        }
     }
 
     // ---- out of DRAM ----
@@ -431,7 +370,7 @@ impl Tiers {
             self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
         match self.blocks[id].transfer() {
-            None => leave::try_leave(self, context, id),
+            None => self.try_leave(context, id),
             // It would keep a spare frame until the store answers; when none is left, all volumes wait.
             Some(t) if self.is_fetched_late(context, t) => self.readmit(id),
             Some(_) => {}

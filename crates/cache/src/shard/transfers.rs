@@ -263,6 +263,51 @@ impl Transfers {
         }
     }
 
+    /// Writes the frame's dirty granules to the backing store: all of the block in a run, others in parts.
+    pub fn destage(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+    ) -> TransferIndex {
+        let e = &blocks[id];
+        let (key, dirty) = (e.key(), e.dirty());
+        let frame = e.frame().expect("a frame to destage");
+        let range = blocks.granules().range_within(context, key);
+        if dirty == blocks.granules().all() {
+            let kind = TransferKind::Destage { rest: 0 };
+            let place = Place::Frame { frame, offset: 0 };
+            let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
+            let t = self.run(context, key, range, kind, segment, |other| *other == kind);
+            blocks[id].set_transfer(Some(t));
+            return t;
+        }
+        let kind = TransferKind::Destage { rest: dirty };
+        let t = self.start_on(blocks, context.volumes, id, kind, range);
+        self.destage_step(blocks, context, t, frame);
+        t
+    }
+
+    /// Has the extent of a block with a record durably marked. With `poison`, a direct write then makes the record
+    /// stale.
+    pub fn mark(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        poison: bool,
+    ) -> TransferIndex {
+        let e = &blocks[id];
+        assert!(e.flash_dirty() == 0, "direct write over a dirty record");
+        let (key, kind) = (e.key(), TransferKind::Activate { poison });
+        let t = self.start_on(blocks, context.volumes, id, kind, (0, 0));
+        let ticket = self.ticket(t);
+        let log =
+            context.log.get_mut().expect("only records have marks, and only a log has records");
+        log.mark_active(key, ticket);
+        t
+    }
+
     /// Writes the next run of granules of a destage in parts; false if none is left.
     pub fn destage_step(
         &mut self,

@@ -237,6 +237,13 @@ impl Entry {
         self.position != NONE || self.dirty != 0 || self.has(DOUBTFUL)
     }
 
+    /// Whether the block is in memory, clean, without a record and without a transfer, and stays so for now.
+    pub fn rests(&self) -> bool {
+        let pending = self.is_leaving() || self.has(WANTS_APPEND) || self.has(DOUBTFUL);
+        let idle = self.transfer().is_none() && self.position().is_none() && !pending;
+        idle && self.frame().is_some() && self.valid() != 0 && self.dirty() == 0
+    }
+
     /// Whether the block holds data that the backing store may lack.
     pub fn is_dirty(&self) -> bool {
         self.dirty | self.flash_dirty != 0

@@ -31,7 +31,7 @@ pub(super) fn destaged(
     let to_log = context.flash.logs(key) && !context.flash.is_closed();
     if !context.flash.logs(key) {
         // A failed destage of a block that flash can hold instead obstructs no request, so it is not counted.
-        shard.tiers.note_destage(result.is_ok());
+        shard.tiers.room.note_destage(result.is_ok());
     }
     shard.waiting.end_applied(&mut shard.tiers.transfers[t].waiters, context, result);
     if let (Err(error), true) = (result, context.flash.is_without(shard.tiers.transfers[t].key)) {

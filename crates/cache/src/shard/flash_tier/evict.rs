@@ -46,6 +46,15 @@ impl FlashTier {
         }
     }
 
+    /// With queues: the next block that was to leave flash stays if it was used meanwhile, or if its store failed.
+    pub fn review_leaving(&mut self, blocks: &Blocks) {
+        let Some(key) = self.queues().and_then(|queues| queues.next_leaving()) else { return };
+        let leaves = blocks.find(BlockKey(key)).is_some_and(|id| self.has_given_way(id));
+        if !leaves && let Some(queues) = self.queues() {
+            queues.enters_flash(key);
+        }
+    }
+
     /// A transfer of the block has ended: updates its accounting on flash, and the room that it may
     /// have taken there.
     #[inline]

@@ -1,16 +1,12 @@
-//! Lines: neighbouring blocks that enter flash together. Also blocks that enter flash as soon as
-//! they have been read.
+//! Lines: neighbouring blocks that enter flash together.
 
-use forebay_effect::{Place, Segment};
 use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
-use super::Tiers;
+use super::entrance::Entrance;
 use crate::config::CacheConfig;
-use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
-use crate::shard::entry::{EntryId, WANTS_APPEND};
-use crate::shard::transfer::{TransferKind, Way};
+use crate::shard::frames::Frame;
 
 /// Most lines that wait until the current pieces have been handed out. Further lines
 /// are not fetched.
@@ -44,9 +40,17 @@ impl Lines {
         self.spare
     }
 
-    /// A block is to be fetched ahead; `alone`: by a separate read.
-    pub fn began(&mut self, alone: bool) {
+    /// Fetches a block ahead. Returns its frame; `None` if the index is full.
+    pub(super) fn fetch(
+        &mut self,
+        entrance: &mut Entrance<'_>,
+        context: &mut ShardContext<'_>,
+        key: BlockKey,
+        range: (u64, u64),
+    ) -> Option<Frame> {
+        let (frame, alone) = entrance.fetch(context, key, range)?;
         self.under_way += u32::from(alone);
+        Some(frame)
     }
 
     /// Whether reads of lines are in progress.
@@ -70,100 +74,52 @@ impl Lines {
             self.wanted.push(first);
         }
     }
-}
 
-/// A read of a line has ended.
-pub(in crate::shard) fn ended(tiers: &mut Tiers) {
-    tiers.lines.under_way -= 1;
-}
-
-/// Fetches the unknown blocks of wanted lines, as far as there are frames.
-pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
-    while let Some(first) = tiers.lines.wanted.pop() {
-        fetch_line(tiers, context, first);
-        tiers.transfers.close_runs(context);
+    /// A read has ended.
+    pub fn ended(&mut self) {
+        self.under_way -= 1;
     }
-}
 
-fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
-    if !context.volumes.conditions[first.volume()].gives_reads()
-        || !context.flash.takes_records()
-        || context.flash.is_without(first)
-    {
-        return;
+    /// Fetches the unknown blocks of wanted lines, as far as there are frames.
+    pub(super) fn fetch_wanted(
+        &mut self,
+        entrance: &mut Entrance<'_>,
+        context: &mut ShardContext<'_>,
+    ) {
+        while let Some(first) = self.wanted.pop() {
+            self.fetch_line(entrance, context, first);
+            entrance.transfers.close_runs(context);
+        }
     }
-    for key in (first.0..first.0 + tiers.lines.blocks).map(BlockKey) {
-        let (start, end) = tiers.blocks.granules().range_within(context, key);
-        if end <= start {
+
+    fn fetch_line(
+        &mut self,
+        entrance: &mut Entrance<'_>,
+        context: &mut ShardContext<'_>,
+        first: BlockKey,
+    ) {
+        if !context.volumes.conditions[first.volume()].gives_reads()
+            || !context.flash.takes_records()
+            || context.flash.is_without(first)
+        {
             return;
         }
-        let careless = context.mode.sabotage.is(Bug::LineOverWrites);
-        let written = tiers.transfers.waiting_range(key).is_some() && !careless;
-        if tiers.blocks.find(key).is_some() || written {
-            continue;
+        for key in (first.0..first.0 + self.blocks).map(BlockKey) {
+            let range = entrance.blocks.granules().range_within(context, key);
+            if range.1 <= range.0 {
+                return;
+            }
+            let careless = context.mode.sabotage.is(Bug::LineOverWrites);
+            let written = entrance.transfers.waiting_range(key).is_some() && !careless;
+            if entrance.blocks.find(key).is_some() || written {
+                continue;
+            }
+            let room = entrance.blocks.frames_free() > self.spare;
+            if !room || self.fetch(entrance, context, key, range).is_none() {
+                context.stats.lines_short += 1;
+                return;
+            }
+            context.stats.line_blocks += 1;
         }
-        let room = tiers.blocks.frames_free() > tiers.lines.spare;
-        let Some(id) = room.then(|| tiers.blocks.insert(key)).flatten() else {
-            context.stats.lines_short += 1;
-            return;
-        };
-        let frame = tiers.blocks.take_frame(id).expect("a free frame is available");
-        tiers.enter_in_transit(context, id, frame, None);
-        context.stats.line_blocks += 1;
-        let place = Place::Frame { frame, offset: 0 };
-        let segment = Segment { place, length: (end - start) as u32 };
-        let alike = |kind: &mut TransferKind| *kind == TransferKind::FetchLine;
-        let before = tiers.transfers.open_run(Way::In);
-        let run = tiers.transfers.run(
-            context,
-            key,
-            (start, end),
-            TransferKind::FetchLine,
-            Some(segment),
-            alike,
-        );
-        tiers.lines.under_way += u32::from(before != Some(run));
-        tiers.blocks[id].set_transfer(Some(run));
-    }
-}
-
-/// Blocks have arrived from the backing store: they enter flash if they do so at once.
-pub(in crate::shard) fn came_in(
-    tiers: &mut Tiers,
-    context: &mut ShardContext<'_>,
-    first: BlockKey,
-    count: u32,
-) {
-    let at = context.place(Moment::ReadMiss);
-    if at.flash != OnFlash::Now || at.memory == InMemory::Transit {
-        // Blocks in transit enter flash when they leave memory, which they do at once.
-        return;
-    }
-    for key in (first.0..first.0 + u64::from(count)).map(BlockKey) {
-        if let Some(id) = tiers.blocks.find(key) {
-            enter_flash(tiers, context, id);
-        }
-    }
-}
-
-/// A clean block that stays in memory enters flash. If it cannot now, or is not admitted, it is
-/// tried again when it leaves memory.
-fn enter_flash(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
-    let e = &tiers.blocks[id];
-    let rests = e.frame().is_some()
-        && e.transfer().is_none()
-        && e.position().is_none()
-        && e.valid() != 0
-        && e.dirty() == 0
-        && !e.is_leaving()
-        && !e.has(WANTS_APPEND);
-    if rests
-        && context.flash.takes_records()
-        && context.flash.logs(e.key())
-        && !tiers.is_jammed(context)
-        && !tiers.blocks.owes_sync(context, tiers.blocks[id].key())
-        && tiers.admitter().admits(context, id)
-    {
-        context.stats.entered_when_read += u64::from(tiers.append(context, id, false).is_some());
     }
 }

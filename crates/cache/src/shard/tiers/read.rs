@@ -4,7 +4,7 @@ use forebay_block::Op;
 use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 
-use super::{PieceStep, Tiers, queues};
+use super::{PieceStep, Tiers};
 use crate::load::Source;
 use crate::place::{InMemory, Moment, Relation};
 use crate::shard::Piece;
@@ -58,7 +58,7 @@ impl Tiers {
         let e = &self.blocks[id];
         if let (Some(frame), 0) = (e.frame(), wanted & !e.valid()) {
             let from = Place::Frame { frame, offset: piece.start };
-            let to = self.request_place(context, piece);
+            let to = piece.place(context);
             context.effects.push(Effect::Copy { from, to, length: piece.length });
             self.count(context, piece, HitPlace::Tier1, false);
             if self.comes_in(context, piece, id, frame) {
@@ -129,7 +129,7 @@ impl Tiers {
             return PieceStep::NoRoom;
         }
         let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
-        let place = self.request_place(context, piece);
+        let place = piece.place(context);
         let segment = Segment { place, length: piece.length };
         let request = piece.request;
         let kind = TransferKind::DirectRead { request, pieces: 1 };
@@ -182,7 +182,7 @@ impl Tiers {
             return PieceStep::Wait(t);
         }
         let Some(bounce) = self.transfers.take_bounce() else { return PieceStep::NoRoom };
-        self.zero_beyond(context, id, bounce);
+        self.blocks.zero_beyond(context, id, bounce);
         let t = self.transfers.start_on(
             &mut self.blocks,
             context.volumes,
@@ -253,13 +253,13 @@ impl Tiers {
         if self.is_instant(context, piece) && self.is_log_quiet(context) {
             context.stats.read_through += 1;
             context.stats.waits_block += 1;
-            self.room = true;
+            self.room.note();
             return PieceStep::Done(Ok(()));
         }
         let frame = self.blocks.take_frame(id).expect("a free frame is available");
         self.blocks.passes(id, frame);
         self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), None, true);
-        self.zero_beyond(context, id, frame);
+        self.blocks.zero_beyond(context, id, frame);
         self.start_flash_read(context, id, None)
     }
 
@@ -341,7 +341,7 @@ impl Tiers {
         context.stats.waits_block += 1;
         self.blocks.arrived(id, came);
         let key = self.blocks[id].key();
-        self.room = true;
+        self.room.note();
         self.flash.transfer_ended(&self.blocks, &self.transfers, context, key);
         PieceStep::Again
     }
@@ -375,8 +375,14 @@ impl Tiers {
         if core::mem::replace(&mut piece.counted, true) {
             return;
         }
-        queues::note_access(self, context, piece, found);
-        let volume = context.front.requests[piece.request].volume;
+        let request = &context.front.requests[piece.request];
+        let (volume, op) = (request.volume, request.op);
+        if let Some(queues) = self.flash.queues()
+            && !request.bypass
+            && reaches_flash(op, found)
+        {
+            queues.access(BlockKey::new(volume, piece.block).0);
+        }
         let stats = &mut context.volumes[volume].stats;
         let hits = if write { &mut stats.write_hits } else { &mut stats.read_hits };
         match found {
@@ -385,5 +391,14 @@ impl Tiers {
             HitPlace::Delayed => hits.delayed += 1,
             HitPlace::Nowhere => hits.miss += 1,
         }
+    }
+}
+
+/// Whether flash would answer a client's access, so that the block is worth a place there.
+fn reaches_flash(op: Op, found: HitPlace) -> bool {
+    match op {
+        Op::Read => !matches!(found, HitPlace::Tier1),
+        Op::Write => true,
+        Op::Trim | Op::WriteZeroes | Op::Flush => false,
     }
 }

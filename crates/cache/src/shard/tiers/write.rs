@@ -7,20 +7,21 @@
 //! accept. A direct write over a block that has a record waits until the extent is durably marked
 //! as active, so that the record is not trusted after a crash.
 
-use forebay_block::Op;
-use forebay_effect::{Effect, IoError, Segment};
+use forebay_block::{Flags, Op};
+use forebay_effect::{Effect, IoError, Place, Segment};
+use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{Append, BlockKey};
 
 use super::read::HitPlace;
-use super::write_entry::{count_met, write_entry};
-use super::{PieceStep, Tiers, leave};
-use crate::place::{InMemory, Moment};
-use crate::shard::Piece;
+use super::{PieceStep, Tiers};
+use crate::place::{InMemory, Moment, OnFlash};
+use crate::policy::{Acknowledge, Partial};
 use crate::shard::ShardContext;
-use crate::shard::entry::{Entry, EntryId, WANTS_APPEND};
+use crate::shard::entry::EntryId;
+use crate::shard::frames::Frame;
 use crate::shard::transfer::{TransferKind, Way};
 use crate::shard::transfers::backing;
+use crate::shard::{Once, Piece};
 use crate::slab::TransferIndex;
 
 impl Tiers {
@@ -52,17 +53,152 @@ impl Tiers {
                 id
             }
         };
-        let step = write_entry(self, context, id, piece, op, masks);
+        let step = self.write_entry(context, id, piece, op, masks);
         self.forget_if_empty(context, id);
         step
     }
 
-    pub(super) fn count_write(
+    // ---- into an entry ----
+
+    /// A write or zeroing of a block that has an entry: of these granules, touched and covered.
+    fn write_entry(
         &mut self,
         context: &mut ShardContext<'_>,
-        piece: &mut Piece,
         id: EntryId,
+        piece: &mut Piece,
+        op: Op,
+        (touched, covered): (u16, u16),
+    ) -> PieceStep {
+        self.count_write(context, piece, id);
+        let fua = context.front.requests[piece.request].flags.contains(Flags::FUA);
+        if let Some(t) = self.in_the_way(context, id, fua) {
+            count_met(context, self.transfers[t].kind);
+            return PieceStep::Wait(t);
+        }
+        if let Some(step) = self.take_in_rest(context, id, piece, (touched, covered)) {
+            return step;
+        }
+        let at = context.place(Moment::Write);
+        let transit = at.memory == InMemory::Transit;
+        if !self.ensure_frame(context, id, piece, Moment::Write) {
+            return PieceStep::NoRoom;
+        }
+        let frame = self.blocks[id].frame().expect("just ensured");
+        self.fill_frame(context, (id, frame), piece, op, covered);
+        self.blocks.dirtied(context, id, touched);
+        if !transit {
+            self.used(context, id, frame, piece);
+        }
+        match fua || (context.flash.exists() && at.flash == OnFlash::Now) {
+            true => self.persist_write(context, id, transit),
+            false => PieceStep::Done(Ok(())),
+        }
+    }
+
+    /// The transfer that a write of the block waits for.
+    fn in_the_way(
+        &self,
+        context: &ShardContext<'_>,
+        id: EntryId,
+        fua: bool,
+    ) -> Option<TransferIndex> {
+        let careless = context.mode.sabotage.is(Bug::SlotWrittenUnderSpill)
+            && context.config.acknowledge == Acknowledge::Dram
+            && !fua;
+        let spilling =
+            |t: TransferIndex| matches!(self.transfers[t].kind, TransferKind::Append { .. });
+        self.blocks[id].transfer().filter(|&t| !(careless && spilling(t)))
+    }
+
+    /// Reads what a write needs of the block besides its own bytes: the rest of granules, or of the block.
+    /// Returns how the write continues; `None` if it lacks nothing.
+    fn take_in_rest(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        piece: &mut Piece,
+        (touched, covered): (u16, u16),
+    ) -> Option<PieceStep> {
+        let e = &self.blocks[id];
+        let lost = e.lost();
+        if touched & !covered & lost != 0 {
+            // The rest of the granule cannot be had.
+            return Some(PieceStep::Done(Err(IoError::Corrupt)));
+        }
+        let missing = !e.valid() & !covered & !lost;
+        let hides = context.mode.sabotage.is(Bug::PartialHidesOlder);
+        if e.flash_valid() & missing != 0 && !hides {
+            // A newer record replaces the older as a whole: take in what only that one holds.
+            return Some(self.read_flash(context, id, piece, Moment::Write));
+        }
+        let partial_edges = touched & missing != 0;
+        if partial_edges
+            || (context.config.partial == Partial::Fill
+                && self.blocks.granules().all() & missing != 0)
+        {
+            if partial_edges {
+                context.stats.read_modify_writes += piece.once.count(Once::NEEDED_REST);
+            }
+            return Some(self.fetch(context, id, piece, Moment::Write));
+        }
+        None
+    }
+
+    /// Copies what is written to the block's frame, or zeroes it there.
+    fn fill_frame(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        (id, frame): (EntryId, Frame),
+        piece: &Piece,
+        op: Op,
+        covered: u16,
     ) {
+        let to = Place::Frame { frame, offset: piece.start };
+        if op == Op::Write {
+            let from = piece.place(context);
+            context.effects.push(Effect::Copy { from, to, length: piece.length });
+        } else if !context.mode.sabotage.is(Bug::TrimLeavesOldData) {
+            context.effects.push(Effect::Zero { to, length: piece.length });
+        }
+        let whole = covered == self.blocks.granules().all();
+        match op {
+            Op::Write => self.blocks.set_zeroed(id, false),
+            _ if whole => self.blocks.set_zeroed(id, true),
+            // What was zeroes stays so.
+            _ => {}
+        }
+    }
+
+    /// The log is to have what was written before it is answered. In `transit`, the block leaves memory with that.
+    fn persist_write(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        transit: bool,
+    ) -> PieceStep {
+        let under_way = self.persist(context, id, true);
+        if transit {
+            match under_way {
+                Some(_) => {
+                    self.flash.note_write(&self.blocks, id);
+                    self.leave_after_append(id);
+                }
+                // It stays dirty.
+                None if self.blocks[id].is_leaving() => self.readmit(id),
+                None => {}
+            }
+            context.stats.written_in_transit += u64::from(under_way.is_some());
+        }
+        if transit && context.mode.sabotage.is(Bug::TransitFrameReusedEarly) {
+            self.give_frame_away(context, id);
+        }
+        if transit && context.mode.sabotage.is(Bug::TransitAnsweredEarly) {
+            return PieceStep::Done(Ok(()));
+        }
+        under_way.map_or(PieceStep::Done(Err(IoError::Device)), PieceStep::Applied)
+    }
+
+    fn count_write(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece, id: EntryId) {
         let e = &self.blocks[id];
         let on_flash = e.transfer().is_none() && e.flash_valid() != 0;
         let late =
@@ -82,6 +218,8 @@ impl Tiers {
         self.count(context, piece, found, true);
     }
 
+    // ---- to the backing store ----
+
     /// A write that has ended when the backing store has it.
     pub fn write_direct(
         &mut self,
@@ -96,7 +234,7 @@ impl Tiers {
                 if let Some(step) = self.write_absent(context, key, piece) {
                     return step;
                 }
-                if !self.keeps_direct(context, None, piece) {
+                if !keeps_direct(context, piece) {
                     let step = self.range(context, key, piece, op != Op::Write);
                     let bypasses =
                         matches!(step, PieceStep::Joined) && through_past(context, piece);
@@ -110,33 +248,13 @@ impl Tiers {
         self.count_write(context, piece, id);
         let step = match self.blocks[id].transfer() {
             Some(t) => {
-                count_met(self, context, t);
+                count_met(context, self.transfers[t].kind);
                 PieceStep::Wait(t)
             }
             None => self.direct(context, id, piece, op),
         };
         self.forget_if_empty(context, id);
         step
-    }
-
-    /// Whether memory keeps what a direct write writes. Under write-back, `goes_around` has decided which writes
-    /// bypass the cache; otherwise one that is to bypass it updates a block that the cache holds all the same.
-    fn keeps_direct(
-        &self,
-        context: &ShardContext<'_>,
-        id: Option<EntryId>,
-        piece: &mut Piece,
-    ) -> bool {
-        let holds = |e: &Entry| e.frame().is_some() || e.position().is_some();
-        if through_past(context, piece) && id.is_some_and(|id| holds(&self.blocks[id])) {
-            // The record becomes void before the write continues.
-            piece.around = Some(false);
-        }
-        let at = match piece.around {
-            Some(false) => context.place(Moment::WriteMiss),
-            _ => context.place_for(piece, Moment::WriteMiss),
-        };
-        at.memory == InMemory::Keep
     }
 
     /// A direct write or zeroing over an entry without a transfer.
@@ -147,7 +265,13 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> PieceStep {
-        let keep = self.keeps_direct(context, Some(id), piece);
+        let e = &self.blocks[id];
+        if through_past(context, piece) && (e.frame().is_some() || e.position().is_some()) {
+            // The cache holds the block, so the write updates it instead of bypassing it. Noted now, because the
+            // record becomes void before the write continues.
+            piece.around = Some(false);
+        }
+        let keep = keeps_direct(context, piece);
         let key = self.blocks[id].key();
         if let Some(step) = context.wait_for_log_bypass(key) {
             return step;
@@ -186,7 +310,7 @@ impl Tiers {
             context.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
             return PieceStep::Joined;
         }
-        let segment = Segment { place: self.request_place(context, piece), length: piece.length };
+        let segment = Segment { place: piece.place(context), length: piece.length };
         let kind = TransferKind::DirectWrite { request, pieces: 1, keep };
         let t = self.transfers.run(context, key, range, kind, Some(segment), |k| match k {
             TransferKind::DirectWrite { request: r, pieces, keep: k }
@@ -256,7 +380,7 @@ impl Tiers {
         let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
         let range = (start, start + u64::from(piece.length));
         let request = piece.request;
-        let place = self.request_place(context, piece);
+        let place = piece.place(context);
         let segment = (!zero).then_some(Segment { place, length: piece.length });
         let before = self.transfers.open_run(Way::Direct);
         let kind = TransferKind::Range { request, pieces: 1, zero };
@@ -315,65 +439,16 @@ impl Tiers {
         if context.flash.is_without(e.key()) {
             self.flash.forget_record(&mut self.blocks, context, id);
             let dirty = self.blocks[id].dirty() != 0;
-            return dirty.then(|| PieceStep::Wait(leave::destage(self, context, id)));
+            return dirty.then(|| PieceStep::Wait(self.destage(context, id)));
         }
         if context.flash.is_closed() && self.blocks[id].is_bound() {
             return Some(Tiers::await_void(context));
         }
-        e.position().is_some().then(|| leave::activate(self, context, id, true))
-    }
-
-    /// Starts to write a dirty frame to where a sync makes it durable: the log or, without one, the
-    /// backing store. `None` if that is impossible because the log has failed.
-    pub(super) fn persist(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        urgent: bool,
-    ) -> Option<TransferIndex> {
-        if context.flash.logs(self.blocks[id].key()) {
-            self.append(context, id, urgent)
-        } else {
-            Some(leave::destage(self, context, id))
+        e.position()?;
+        if !self.transfers.may_be_loose() {
+            return Some(PieceStep::NoRoom);
         }
-    }
-
-    /// Gives the frame to the log. The record includes all dirty granules, also those of the older
-    /// record. `None` if there is no log that takes it.
-    pub fn append(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        urgent: bool,
-    ) -> Option<TransferIndex> {
-        if context.flash.is_closed() || self.is_hopeless(context) {
-            return None;
-        }
-        let e = &self.blocks[id];
-        let (key, valid, lost) = (e.key(), e.valid(), e.lost());
-        let mut dirty = e.dirty() | e.flash_dirty();
-        if context.config.write_policy.write_back && self.blocks.owes_sync(context, key) {
-            // A power cut may undo what the backing store holds, for example a zeroed range that is not durable yet. A
-            // clean record would then disagree with the store, so the record is dirty.
-            // Granules beyond the end of the volume do not exist on the store, and stay clean.
-            dirty = valid & self.blocks.granules().within(context, key) | lost;
-        }
-        if context.mode.sabotage.is(Bug::PartialHidesOlder) {
-            dirty &= valid;
-        }
-        let e = &self.blocks[id];
-        assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
-        let frame = e.frame().expect("a frame to append");
-        let log = context.log.get_mut()?;
-        let kind = TransferKind::Append { valid, dirty };
-        let t = self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, (0, 0));
-        self.blocks.unlist_dirty(id);
-        self.blocks[id].clear(WANTS_APPEND);
-        let ticket = self.transfers.ticket(t);
-        log.append(Append { ticket, key, valid, dirty, frame, urgent });
-        // The sync that follows a flush covers what was handed to the log.
-        self.flushes.covered(&mut self.blocks, id, true);
-        Some(t)
+        Some(PieceStep::Wait(self.transfers.mark(&mut self.blocks, context, id, true)))
     }
 }
 
@@ -382,4 +457,24 @@ fn through_past(context: &ShardContext<'_>, piece: &Piece) -> bool {
     context.front.requests[piece.request].bypass
         && !context.config.write_policy.write_back
         && piece.around != Some(false)
+}
+
+/// Whether memory keeps what a direct write writes. (Under write-back, `goes_around` has decided which writes bypass
+/// the cache.)
+fn keeps_direct(context: &ShardContext<'_>, piece: &Piece) -> bool {
+    let at = match piece.around {
+        Some(false) => context.place(Moment::WriteMiss),
+        _ => context.place_for(piece, Moment::WriteMiss),
+    };
+    at.memory == InMemory::Keep
+}
+
+/// A write waits for a transfer of this kind.
+fn count_met(context: &mut ShardContext<'_>, kind: TransferKind) {
+    match kind {
+        TransferKind::Fetch | TransferKind::FetchLine | TransferKind::FlashRead { .. } => {
+            context.stats.write_met_fetch += 1
+        }
+        _ => context.stats.write_met_outgoing += 1,
+    }
 }
