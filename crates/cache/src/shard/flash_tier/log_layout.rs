@@ -81,3 +81,24 @@ impl LogLayout {
         self.policy.takes_hottest()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_are_gone_do_not_lower_the_popularity_of_others() {
+        // Method: other records enter after the first, and are replaced or forgotten before the first is read.
+        let worth = |others: u32, stay: bool| {
+            let mut log = LogLayout::new(LogReplacement::Popularity, (16, 16));
+            log.record_replaced(EntryId::new(0), true);
+            (1..=others).for_each(|n| log.record_replaced(EntryId::new(n), true));
+            (1..=others).for_each(|n| log.record_replaced(EntryId::new(n), stay));
+            log.note_use(EntryId::new(0));
+            log.worth(EntryId::new(0))
+        };
+        assert_eq!(worth(8, false), worth(0, false));
+        assert!(worth(0, false).is_some());
+        assert_eq!(worth(8, true), None, "the first was used longest ago");
+    }
+}

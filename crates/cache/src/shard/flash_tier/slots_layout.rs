@@ -400,6 +400,7 @@ impl SlotsLayout {
 mod tests {
     use forebay_block::Volume;
 
+    use super::{Residence, SlotsLayout};
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, FlashLayout, SlotsConfig, VolumeConfig};
     use crate::shard::FlashRecord;
@@ -468,5 +469,30 @@ mod tests {
         assert_eq!(shard.tiers.blocks[id].position(), Some(newer));
         shard.unmapped(&mut shard_context!(cache.world), key, newer);
         assert_eq!(shard.tiers.blocks.find(key), None);
+    }
+
+    #[test]
+    fn only_dirty_records_wait_for_more_reads_while_copies_cost_hits() {
+        let (mut cache, first) = in_slots(Parameters::default());
+        let key = |block: u64| BlockKey::new(Volume(0), block);
+        let shard = &mut cache.world.shards[0];
+        for (n, dirty) in [(0, 0), (1, 1)] {
+            let position = Position(first.0 + n);
+            let record = FlashRecord { position, checksum: 0, valid: 1, dirty };
+            let context = &mut shard_context!(cache.world);
+            shard.recovery.record(&mut shard.tiers, context, key(n.into()), record);
+        }
+        let Tiers { blocks, flash, .. } = &mut shard.tiers;
+        let [clean, dirty] = [0, 1].map(|n| blocks.entry_of(key(n)));
+        let slots = flash.slots_mut().expect("the slots layout");
+        slots.promote_dirty_after = 3;
+        let after = |slots: &SlotsLayout| [clean, dirty].map(|id| slots.promotes_after(blocks, id));
+        assert_eq!(after(slots), [1, 1]);
+        slots.replacement.put(dirty, key(1), Residence::DirtyCopy);
+        for block in 10..1000 {
+            slots.replacement.note_victim(key(block));
+            slots.replacement.note_miss(key(block));
+        }
+        assert_eq!(after(slots), [1, 3]);
     }
 }

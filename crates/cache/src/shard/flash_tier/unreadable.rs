@@ -38,3 +38,32 @@ fn is_unreadable(blocks: &Blocks, key: BlockKey) -> bool {
     let still = |e: &Entry| e.has(UNREADABLE) || e.lost_on_flash() != 0;
     blocks.find(key).is_some_and(|id| still(&blocks[id]))
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::Volume;
+
+    use super::*;
+    use crate::{Cache, CacheConfig};
+
+    #[test]
+    fn a_block_that_was_written_again_gives_its_place_to_another() {
+        let most = UNREADABLE_MAX as u64;
+        let mut cache = Cache::new(CacheConfig::dram_only(2 * UNREADABLE_MAX as u32));
+        let blocks = &mut cache.world.shards[0].tiers.blocks;
+        let mut unreadable = UnreadableBlocks::new();
+        let mut note = |blocks: &mut Blocks, n: u64| {
+            let key = BlockKey::new(Volume(0), n);
+            let id = blocks.find_or_insert(key).expect("the index has room");
+            blocks[id].set(UNREADABLE);
+            unreadable.note(blocks, key);
+            unreadable.iter(blocks).any(|named| named == key)
+        };
+        assert!((0..most).all(|n| note(blocks, n)));
+        assert!(!note(blocks, most), "all places are taken");
+        let first = blocks.entry_of(BlockKey::new(Volume(0), 0));
+        blocks[first].clear(UNREADABLE);
+        assert!(note(blocks, most + 1));
+        assert_eq!(unreadable.iter(blocks).count() as u64, most);
+    }
+}
