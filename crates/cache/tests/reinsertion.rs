@@ -11,10 +11,18 @@ use forebay_cache::{
 };
 
 fn with(replacement: LogReplacement, promote_after: u8, write_policy: WritePolicy) -> Driver {
+    Driver::new(config(replacement, promote_after, write_policy))
+}
+
+fn config(
+    replacement: LogReplacement,
+    promote_after: u8,
+    write_policy: WritePolicy,
+) -> CacheConfig {
     let mut config = with_flash(write_policy, Acknowledge::Dram);
     let flash = config.flash.as_mut().expect("there is flash");
     (flash.layout, flash.promote_after) = (FlashLayout::Log { replacement }, promote_after);
-    Driver::new(CacheConfig { bounce_frames: 8, spare_frames: 8, ..config })
+    CacheConfig { bounce_frames: 8, spare_frames: 8, ..config }
 }
 
 fn through(replacement: LogReplacement, promote_after: u8) -> Driver {
@@ -99,6 +107,22 @@ fn half_a_region_is_inserted_again_at_most_and_what_was_read_most_comes_first() 
     assert_eq!(stats(&d).reinserted, 4);
     let there: Vec<u64> = (0..8).filter(|&block| is_on_flash(&mut d, block)).collect();
     assert_eq!(there, [2, 3, 6, 7]);
+}
+
+#[test]
+fn more_records_than_a_batch_takes_are_inserted_again_in_several_batches() {
+    let config = config(LogReplacement::Frequency, u8::MAX, WritePolicy::WRITE_THROUGH);
+    let mut d = Driver::new(CacheConfig { bounce_frames: 4, ..config });
+    let mut next = first_region(&mut d);
+    for block in 0..8 {
+        let readings = 2 + block % 4;
+        (0..readings).for_each(|_| assert!(is_on_flash(&mut d, block), "block {block}"));
+    }
+    fill(&mut d, &mut next);
+    // A batch takes the records of half the bounce frames. Of eleven pages five: two headers and three records.
+    assert_eq!(stats(&d).reinserted, 3);
+    let there: Vec<u64> = (0..8).filter(|&block| is_on_flash(&mut d, block)).collect();
+    assert_eq!(there, [2, 3, 7]);
 }
 
 #[test]

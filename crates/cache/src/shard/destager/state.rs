@@ -349,6 +349,16 @@ mod tests {
         assert_eq!(fits(|state| _ = state.closed()), ["Reinserting"]);
     }
 
+    /// A record that was left to a log that has failed may turn out to be unreadable in any state.
+    #[test]
+    fn an_unreadable_record_concerns_only_carrying_on() {
+        for (name, mut state) in states() {
+            let before = format!("{state:?}");
+            state.note_unread();
+            assert_eq!(format!("{state:?}") != before, name == "CarryingOn", "{before}");
+        }
+    }
+
     #[test]
     fn volumes_from_which_a_job_has_parted_are_left_out_and_not_synced() {
         let (kept, parted) = (Volume(1), Volume(2));
