@@ -2,8 +2,8 @@
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, Notice, Open, PolicyError, Relation, StoresLeft, VolumeConfig,
-    WritePolicy,
+    Acknowledge, Cache, CacheConfig, DestageError, Notice, Open, PolicyError, Relation, StoresLeft,
+    VolumeConfig, WritePolicy,
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
@@ -427,7 +427,7 @@ impl World {
     }
 
     /// The result of a stop, once it has come.
-    pub fn stopped(&mut self) -> Option<Result<StoresLeft, IoError>> {
+    pub fn stopped(&mut self) -> Option<Result<StoresLeft, DestageError>> {
         self.heard(|notice| match notice {
             Notice::Stopped(result) => Some(*result),
             _ => None,
@@ -435,7 +435,7 @@ impl World {
     }
 
     /// The result of a destage, once it has come.
-    pub fn destaged(&mut self) -> Option<Outcome> {
+    pub fn destaged(&mut self) -> Option<Result<(), DestageError>> {
         self.heard(|notice| match notice {
             Notice::Destaged(result) => Some(*result),
             _ => None,

@@ -277,7 +277,7 @@ impl Runner<'_> {
         self.tell(|| format!("destaged {result:?}"));
         let tickets = self.destage.take().unwrap_or_default();
         // A stop ends it early.
-        let cut = result == Err(IoError::Shutdown) && !self.world.cache.is_ready();
+        let cut = result == Err(IoError::Shutdown.into()) && !self.world.cache.is_ready();
         self.seen.stats.add("destages that a stop ended", u64::from(cut));
         // (One that the failure of flash has met half-way fails, too.)
         let allowed = cut

@@ -365,7 +365,7 @@ impl Cache {
     /// modifying requests wait for its end. Refused with [`IoError::Shutdown`] if requests are.
     pub fn destage(&mut self) {
         if !self.world.lifecycle.is_ready() {
-            self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
+            self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown.into())));
             return;
         }
         self.destages.ask(&mut self.world, &mut self.cleaner);

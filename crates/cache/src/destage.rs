@@ -6,8 +6,10 @@
 //! cleaning ended. So at the end of a destage during which nothing modifies blocks, such appends
 //! end, and if anything is dirty then, everything is destaged again.
 
+use core::fmt;
+
 use forebay_block::{Op, Request};
-use forebay_effect::{IoError, Outcome};
+use forebay_effect::IoError;
 use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
 
@@ -34,10 +36,42 @@ enum DestagePurpose {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DestageEnd {
     /// It was part of a stop.
-    OfStop(Outcome),
+    OfStop(Destaged),
     /// It was for others.
-    OfService(Outcome),
+    OfService(Destaged),
 }
+
+/// Why some dirty data is not on the backing stores after a destage, a stop or a change of policy; or why these have
+/// failed otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DestageError {
+    /// Dirty records cannot be read from flash ([`Cache::unreadable`](crate::Cache::unreadable)). Everything else is
+    /// on the stores.
+    Unreadable,
+    /// A store or the flash tier has failed, or the cache stops.
+    Failed(IoError),
+}
+
+impl From<IoError> for DestageError {
+    fn from(error: IoError) -> DestageError {
+        DestageError::Failed(error)
+    }
+}
+
+impl fmt::Display for DestageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DestageError::Unreadable => f.write_str("dirty records on flash cannot be read"),
+            DestageError::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for DestageError {}
+
+/// How a destage has ended.
+pub(crate) type Destaged = Result<(), DestageError>;
 
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +81,7 @@ struct Destage {
     flushes_left: u32,
     /// The flushes have ended: the regions are being cleaned.
     cleaning: bool,
-    result: Outcome,
+    result: Destaged,
     /// Regions that were added because dirty records moved there.
     followed: u32,
     /// All is destaged: appends of records that are marked dirty are ending.
@@ -72,7 +106,7 @@ impl Destage {
 
     /// Some records are left behind.
     fn fail(&mut self, error: IoError) {
-        self.result = self.result.and(Err(error));
+        self.result = self.result.and(Err(error.into()));
     }
 }
 
@@ -180,7 +214,7 @@ impl Destages {
         for outcome in world.front.internal_done.drain(..) {
             if let Some(destage) = &mut self.under_way {
                 destage.flushes_left -= 1;
-                destage.result = destage.result.and(outcome);
+                destage.result = destage.result.and(outcome.map_err(DestageError::Failed));
             }
         }
         let Some(destage) = &mut self.under_way else { return (any, None) };
@@ -221,8 +255,8 @@ impl Destages {
         cleaner.forget_destages();
         let unreadable = world.unreadable().next().is_some();
         let result = match destage.result {
-            Ok(()) if given_up => Err(cleaner.error()),
-            Ok(()) if unreadable => Err(IoError::Corrupt),
+            Ok(()) if given_up => Err(cleaner.error().into()),
+            Ok(()) if unreadable => Err(DestageError::Unreadable),
             result => result,
         };
         if result.is_ok() && may_settle(world) && destage.repeated < AGAIN_MAX {
@@ -232,7 +266,7 @@ impl Destages {
         (true, self.end(result))
     }
 
-    fn end(&mut self, result: Outcome) -> Option<DestageEnd> {
+    fn end(&mut self, result: Destaged) -> Option<DestageEnd> {
         Some(match self.under_way.take()?.purpose {
             DestagePurpose::Service => DestageEnd::OfService(result),
             DestagePurpose::StopFlush | DestagePurpose::Stop => DestageEnd::OfStop(result),
@@ -240,7 +274,7 @@ impl Destages {
     }
 
     /// The result of the flushes of the destage in progress, if all have ended.
-    pub fn flushed(&self) -> Option<Outcome> {
+    pub fn flushed(&self) -> Option<Destaged> {
         self.under_way.filter(|destage| destage.flushes_left == 0).map(|destage| destage.result)
     }
 

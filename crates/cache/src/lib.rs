@@ -53,6 +53,7 @@ pub use config::{
     Bypass, CacheConfig, ConfigError, FlashConfig, FlashLayout, LogReplacement, SlotsConfig,
     VolumeConfig, Written,
 };
+pub use destage::DestageError;
 pub use forebay_replacement::{
     AdmissionKind, AdmissionParameters, Kind as ReplacementKind,
     Parameters as ReplacementParameters, QueueParameters, Tier,

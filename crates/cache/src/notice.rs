@@ -1,11 +1,12 @@
 //! How a cache is started ([`Open`]), and its messages to the driver ([`Notice`]).
 
 use forebay_block::Volume;
-use forebay_effect::{IoError, Outcome};
+use forebay_effect::Outcome;
 use forebay_flash::{Binding, LogError, RecoveryReport, Stamp, StoreStamp};
 
 #[cfg(doc)]
 use crate::cache::Cache;
+use crate::destage::DestageError;
 use crate::stop::StoresLeft;
 use crate::switch::PolicyError;
 
@@ -20,7 +21,7 @@ pub enum Notice {
     Failed(LogError),
     /// For every block, the backing stores durably hold the version that was newest when
     /// [`Cache::destage`] was called, or a newer one.
-    Destaged(Outcome),
+    Destaged(Result<(), DestageError>),
     /// The policy given to [`Cache::set_policy`] is in force; or, with an error, the old one still
     /// is.
     PolicySet(Result<(), PolicyError>),
@@ -38,7 +39,7 @@ pub enum Notice {
     },
     /// The cache has stopped. An error means that data that was to be destaged is still only on flash, that the
     /// clean mark could not be written or must not be, or that data only in memory could not be saved.
-    Stopped(Result<StoresLeft, IoError>),
+    Stopped(Result<StoresLeft, DestageError>),
 }
 
 /// How the flash tier is opened.

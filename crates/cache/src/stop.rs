@@ -4,7 +4,7 @@
 use forebay_effect::{IoError, Outcome};
 
 use crate::cleaner::Cleaner;
-use crate::destage::Destages;
+use crate::destage::{DestageError, Destaged, Destages};
 use crate::notice::Notice;
 use crate::shard::Shard;
 use crate::ticket::Ticket;
@@ -45,10 +45,10 @@ enum StopStage {
 pub(crate) struct Stop {
     target: StopTarget,
     stage: Option<StopStage>,
-    result: Outcome,
+    result: Destaged,
     left: StoresLeft,
     /// What became of the blocks that were dirty in memory, once that is decided.
-    flushed: Option<Outcome>,
+    flushed: Option<Destaged>,
 }
 
 impl Stop {
@@ -87,7 +87,7 @@ impl Stop {
 
     /// Whether blocks that were dirty in memory are on flash or on the backing stores; `None` until as many
     /// are there as can be.
-    pub fn flushed(&self) -> Option<Outcome> {
+    pub fn flushed(&self) -> Option<Destaged> {
         self.flushed
     }
 
@@ -97,20 +97,20 @@ impl Stop {
     }
 
     /// Its destage has ended.
-    pub fn destaged(&mut self, result: Outcome) {
+    pub fn destaged(&mut self, result: Destaged) {
         self.result = result;
     }
 
     /// The log has written its clean mark, and stops.
     pub fn marked(&mut self, world: &mut World, result: Outcome) {
-        self.result = self.result.and(result);
+        self.result = self.result.and(result.map_err(DestageError::Failed));
         world.log.as_mut().expect("the log reported its clean mark").stop();
     }
 
     /// The log has stopped.
     pub fn log_stopped(&mut self, world: &mut World, result: Outcome) {
         world.lifecycle.end_cleaning();
-        self.result = self.result.and(result);
+        self.result = self.result.and(result.map_err(DestageError::Failed));
     }
 
     /// One turn.
@@ -156,7 +156,7 @@ impl Stop {
         let may_mark = world.volumes.may_be_declared_clean();
         if !may_mark {
             // The log is left as after a crash, and no header may say otherwise.
-            self.result = self.result.and(Err(IoError::Device));
+            self.result = self.result.and(Err(IoError::Device.into()));
         }
         // If all volumes are without flash, the records of the failed log are void already.
         let without_flash = world.flash.all_without();

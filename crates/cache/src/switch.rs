@@ -20,7 +20,7 @@ use forebay_effect::{IoError, Outcome};
 
 use crate::cleaner::Cleaner;
 use crate::combination::Combination;
-use crate::destage::Destages;
+use crate::destage::{DestageError, Destaged, Destages};
 use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
@@ -41,7 +41,7 @@ pub enum PolicyError {
     /// The policy does not fit the parameters that do not change, for this reason.
     Unfit(&'static str),
     /// Dirty data could not be destaged, or the log could not declare its records clean.
-    Failed(IoError),
+    Failed(DestageError),
 }
 
 impl fmt::Display for PolicyError {
@@ -176,7 +176,7 @@ impl Switch {
     }
 
     /// A destage has ended, possibly one of a change.
-    pub fn destaged(&mut self, world: &mut World, result: Outcome) {
+    pub fn destaged(&mut self, world: &mut World, result: Destaged) {
         let Some(mut change) = self.change else { return };
         match change.stage {
             SwitchStage::Destaging => {
@@ -189,7 +189,7 @@ impl Switch {
                 match (result, &mut world.log) {
                     (Err(e), _) => self.end(world, Err(PolicyError::Failed(e))),
                     _ if dirty || !world.volumes.may_be_declared_clean() => {
-                        self.end(world, Err(PolicyError::Failed(IoError::Device)));
+                        self.end(world, Err(PolicyError::Failed(IoError::Device.into())));
                     }
                     (Ok(()), None) => self.end(world, Ok(())),
                     (Ok(()), Some(log)) => {
@@ -206,14 +206,14 @@ impl Switch {
     /// The log has written its clean mark, or could not. The change may have been abandoned before.
     pub fn marked(&mut self, world: &mut World, result: Outcome) {
         if self.is_under_way() {
-            self.end(world, result.map_err(PolicyError::Failed));
+            self.end(world, result.map_err(|error| PolicyError::Failed(error.into())));
         }
     }
 
     /// The log has failed: no change can be made.
     pub fn abandon(&mut self, world: &mut World) {
         if self.is_under_way() {
-            self.end(world, Err(PolicyError::Failed(IoError::Device)));
+            self.end(world, Err(PolicyError::Failed(IoError::Device.into())));
         }
     }
 

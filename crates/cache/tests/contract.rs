@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use crate::driver::*;
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, Notice, StopTarget, StoresLeft, WritePolicy,
+    Acknowledge, CacheConfig, DestageError, FlashConfig, Notice, StopTarget, StoresLeft,
+    WritePolicy,
 };
 use forebay_effect::{Effect, IoError, Place, RequestId, Token};
 
@@ -176,7 +177,7 @@ fn a_record_that_cannot_be_read_parts_the_write_and_stays_dirty() {
     assert_eq!(d.cache.dirty_blocks(), 1);
     assert_eq!(d.cache.unreadable().collect::<Vec<_>>(), [(Volume(0), 1)]);
     let end = std::iter::from_fn(|| d.cache.poll_notice()).last();
-    assert_eq!(end, Some(forebay_cache::Notice::Destaged(Err(IoError::Corrupt))));
+    assert_eq!(end, Some(forebay_cache::Notice::Destaged(Err(DestageError::Unreadable))));
     // The block can be written again, and is then as any other.
     let write = d.write(1);
     d.cache.destage();
@@ -606,7 +607,7 @@ fn a_store_that_fails_keeps_neither_others_from_being_destaged_nor_writes_from_f
     d.poll();
     go_on_with_a_full_store(&mut d);
     let end = std::iter::from_fn(|| d.cache.poll_notice()).last();
-    assert_eq!(end, Some(forebay_cache::Notice::Destaged(Err(IoError::NoSpace))));
+    assert_eq!(end, Some(forebay_cache::Notice::Destaged(Err(IoError::NoSpace.into()))));
     assert_eq!((dirty(&d, 0), dirty(&d, 1)), (before, 0));
     assert!(!d.cache.has_given_up());
     let write = d.write(9);

@@ -4,8 +4,10 @@
 use crate::driver::{BLOCK, with_flash};
 use crate::stored_geometry::Run;
 use forebay_block::{Op, Volume};
-use forebay_cache::{Acknowledge, Notice, Open, PolicyError, StopTarget, StoresLeft, WritePolicy};
-use forebay_effect::{IoError, Outcome};
+use forebay_cache::{
+    Acknowledge, DestageError, Notice, Open, PolicyError, StopTarget, StoresLeft, WritePolicy,
+};
+use forebay_effect::IoError;
 use forebay_flash::{Geometry, LogError, SEAL_BYTES, Sealed};
 
 fn geometry() -> Geometry {
@@ -24,7 +26,7 @@ fn used() -> Run {
     run
 }
 
-fn destaged(run: &mut Run) -> Outcome {
+fn destaged(run: &mut Run) -> Result<(), DestageError> {
     run.cache.destage();
     run.wait();
     match run.notices()[..] {
@@ -115,11 +117,11 @@ fn after_records_were_written_again_and_synced_the_policy_can_change_and_the_log
 fn a_log_is_not_declared_clean_over_a_direct_write_whose_sync_failed() {
     let failed = Err(IoError::Device);
     let mut run = unsynced();
-    assert_eq!(stopped(&mut run), Notice::Stopped(Err(IoError::Device)));
+    assert_eq!(stopped(&mut run), Notice::Stopped(Err(IoError::Device.into())));
     assert_eq!(sealed(&mut run), Notice::Sealed(Err(IoError::Invalid)), "after a failed stop");
     let refused = start_of_changed(run);
     assert!(matches!(refused, Notice::Failed(LogError::Changed { .. })), "{refused:?}");
-    let unchanged = Err(PolicyError::Failed(IoError::Device));
+    let unchanged = Err(PolicyError::Failed(IoError::Device.into()));
     assert_eq!(switched(&mut unsynced()), Notice::PolicySet(unchanged));
     assert_eq!(sealed(&mut unsynced()), Notice::Sealed(failed));
 }

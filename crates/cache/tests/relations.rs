@@ -242,6 +242,8 @@ fn a_stop_waits_for_lines_and_is_clean() {
     d.poll();
     d.settle();
     assert_eq!((stats(&d).transfer_errors, stats(&d).line_blocks), (0, 3));
+    let last = std::iter::from_fn(|| d.cache.poll_notice()).last();
+    assert!(matches!(last, Some(forebay_cache::Notice::Stopped(Ok(_)))), "{last:?}");
 }
 
 /// ETICA with its queues: flash of eight cells, of which six count, and a round after so many requests.

@@ -9,9 +9,8 @@ use forebay_block::PerVolume;
 use std::ops::ControlFlow;
 use std::sync::{MutexGuard, PoisonError};
 
-use forebay_cache::{Combination, Notice, PolicyError};
+use forebay_cache::{Combination, DestageError, Notice, PolicyError};
 use forebay_config as words;
-use forebay_effect::IoError;
 use forebay_flash::HeaderChange;
 use forebay_setup::SetupError;
 
@@ -220,15 +219,17 @@ impl Engine {
     }
 
     /// The error of an order, or of the stop, after which not all dirty data is on the backing stores.
-    pub(crate) fn destage_error(&self, what: &'static str, error: IoError) -> EngineError {
+    pub(crate) fn destage_error(&self, what: &'static str, error: DestageError) -> EngineError {
         let core = self.shared.lock_anyway();
         let (dirty, in_memory) = (core.cache().dirty_blocks(), core.cache().dirty_in_memory());
         let acknowledged = core.answers_from_memory();
         drop(core);
-        let why = match faults::unreadable(self) {
-            Some(unreadable) if error == IoError::Corrupt => unreadable,
-            _ => error.to_string(),
+        // Nothing is unreadable any more if clients have overwritten it meanwhile.
+        let unreadable = match error {
+            DestageError::Unreadable => faults::unreadable(self),
+            _ => None,
         };
+        let why = unreadable.unwrap_or_else(|| error.to_string());
         let core = self.shared.lock_anyway();
         let failure = |v: &VolumeDescription| {
             core.cache().volume_stats(v.volume).filter(|s| s.dirty_blocks > 0)?;

@@ -4,8 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use forebay_cache::{Notice, StoresLeft};
-use forebay_effect::IoError;
+use forebay_cache::{DestageError, Notice, StoresLeft};
 
 use crate::backing_stores::BackingStores;
 use crate::engine::{Engine, StoreState};
@@ -164,7 +163,7 @@ impl Engine {
     fn wait_stopped(
         &self,
         mut progress: impl FnMut(u64) -> ControlFlow<()>,
-    ) -> Option<Result<StoresLeft, IoError>> {
+    ) -> Option<Result<StoresLeft, DestageError>> {
         let stopped = self.shared.wait_notice(
             |notice| match notice {
                 Notice::Stopped(result) => Some(*result),
@@ -218,7 +217,7 @@ impl Engine {
             session.wait(None, &mut done);
         }
         let flushed = done.iter().try_for_each(|d| d.result);
-        flushed.map_err(|error| self.destage_error("the flush before the stop", error))
+        flushed.map_err(|error| self.destage_error("the flush before the stop", error.into()))
     }
 
     /// Ends the threads and answers all requests. The machine gets no further ones.

@@ -7,7 +7,7 @@ use forebay_flash::{AnswerKind, Event, Log, RecordEvent, RecoveryReport, StartEv
 
 use crate::cache::Cache;
 use crate::cleaner::{Cleaner, Surroundings, Work};
-use crate::destage::DestageEnd;
+use crate::destage::{DestageEnd, Destaged};
 use crate::flash_condition::Jam;
 use crate::holds::HoldReason;
 use crate::notice::Notice;
@@ -201,7 +201,7 @@ impl Cache {
     }
 
     /// A destage outside a stop has ended.
-    fn end_destage(&mut self, result: Outcome) {
+    fn end_destage(&mut self, result: Destaged) {
         let world = &mut self.world;
         self.switch.destaged(world, result);
         self.pass_through.destaged(world);

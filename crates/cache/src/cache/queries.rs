@@ -2,13 +2,14 @@
 //! calls; and hints, which decide nothing.
 
 use forebay_block::{Nanos, Volume};
-use forebay_effect::{Frame, IoError, Outcome};
+use forebay_effect::{Frame, IoError};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, LogStats, RecoveryProgress, Stamp};
 
 use crate::allocation::Holdings;
 use crate::cache::Cache;
 use crate::config::CacheConfig;
+use crate::destage::DestageError;
 use crate::flash_condition::Jam;
 use crate::front::Front;
 use crate::published;
@@ -154,7 +155,7 @@ impl Cache {
 
     /// Whether a stop has brought what was dirty in memory to flash or to the backing stores; `None` until
     /// as much is there as can be.
-    pub fn flushed(&self) -> Option<Outcome> {
+    pub fn flushed(&self) -> Option<Result<(), DestageError>> {
         self.stop.flushed()
     }
 

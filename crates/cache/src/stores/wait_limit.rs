@@ -122,3 +122,25 @@ pub(super) fn stops_in_vain(world: &World, cleaner: &Cleaner) -> bool {
         && cleaner.is_idle()
         && world.somebody_waits_in_vain()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::CacheConfig;
+
+    #[test]
+    fn only_a_jam_that_requests_wait_for_grows_old_and_a_hopeless_one_stays_so() {
+        let mut world = World::new(CacheConfig::dram_only(4));
+        let limit = world.config.give_up_after;
+        let cleaner = Cleaner::new(0, false);
+        let mut waits = WaitLimit { jam_since: Some(Nanos(1)) };
+        world.now = Nanos(limit.0 + 1);
+        for _ in 0..2 {
+            assert_eq!(waits.time_jam(&world, &cleaner), Jam::Hopeless);
+            assert_eq!(waits.jam_since, Some(Nanos(1)));
+        }
+        world.now = limit;
+        assert_eq!(waits.time_jam(&world, &cleaner), Jam::Bypassed);
+        assert_eq!(waits.jam_since, None, "nobody waits any more");
+    }
+}

@@ -60,8 +60,7 @@ impl Activity {
 
     /// Whether an extent of the index can begin to leave.
     fn may_leave(&self, e: (BlockKey, u32)) -> bool {
-        let Extent { state, unanswered, .. } = self.extents[e.1 as usize];
-        state == ExtentState::Active && !unanswered && self.is_idle(e)
+        self.extents[e.1 as usize].state == ExtentState::Active && self.is_idle(e)
     }
 
     /// Whether a mark that waits would get a place if all extents of others left that can.

@@ -72,7 +72,7 @@ impl Tiers {
         self.count_write(context, piece, id);
         let fua = context.front.requests[piece.request].flags.contains(Flags::FUA);
         if let Some(t) = self.in_the_way(context, id, fua) {
-            count_met(context, self.transfers[t].kind);
+            self.count_met(context, t);
             return PieceStep::Wait(t);
         }
         if let Some(step) = self.take_in_rest(context, id, piece, (touched, covered)) {
@@ -218,6 +218,16 @@ impl Tiers {
         self.count(context, piece, found, true);
     }
 
+    /// A write waits for this transfer.
+    fn count_met(&self, context: &mut ShardContext<'_>, t: TransferIndex) {
+        match self.transfers[t].kind {
+            TransferKind::Fetch | TransferKind::FetchLine | TransferKind::FlashRead { .. } => {
+                context.stats.write_met_fetch += 1
+            }
+            _ => context.stats.write_met_outgoing += 1,
+        }
+    }
+
     // ---- to the backing store ----
 
     /// A write that has ended when the backing store has it.
@@ -248,7 +258,7 @@ impl Tiers {
         self.count_write(context, piece, id);
         let step = match self.blocks[id].transfer() {
             Some(t) => {
-                count_met(context, self.transfers[t].kind);
+                self.count_met(context, t);
                 PieceStep::Wait(t)
             }
             None => self.direct(context, id, piece, op),
@@ -467,14 +477,4 @@ fn keeps_direct(context: &ShardContext<'_>, piece: &Piece) -> bool {
         _ => context.place_for(piece, Moment::WriteMiss),
     };
     at.memory == InMemory::Keep
-}
-
-/// A write waits for a transfer of this kind.
-fn count_met(context: &mut ShardContext<'_>, kind: TransferKind) {
-    match kind {
-        TransferKind::Fetch | TransferKind::FetchLine | TransferKind::FlashRead { .. } => {
-            context.stats.write_met_fetch += 1
-        }
-        _ => context.stats.write_met_outgoing += 1,
-    }
 }
