@@ -9,7 +9,7 @@ use forebay_effect::IoError;
 
 use crate::backing_stores::BackingStores;
 use crate::engine::{Engine, StoreState};
-use crate::error::EngineError;
+use crate::error::{EngineError, UnsealedReason};
 use crate::news::Rest;
 use crate::options::StopMode;
 use crate::shared::Shared;
@@ -119,7 +119,7 @@ impl Engine {
             Some(Ok(_)) if unresumed.is_some() && mode != StopMode::Release => Ok(()),
             Some(Ok(left)) => self.note_stop(mode, left),
             None if mode == StopMode::Release => {
-                Err(EngineError::Unsealed("the stop was cut short".to_owned()))
+                Err(EngineError::Unsealed(UnsealedReason::CutShort))
             }
             _ => Ok(()),
         };
@@ -187,9 +187,7 @@ impl Engine {
         if self.shared.wait_for_rest(Rest::Idle, |_| Instant::now() < until).is_none() {
             // Without a note the stores are believed, as after a kill.
             return match mode {
-                StopMode::Release => Err(EngineError::Unsealed(
-                    "operations on them are still in progress".to_owned(),
-                )),
+                StopMode::Release => Err(EngineError::Unsealed(UnsealedReason::InProgress)),
                 StopMode::Keep | StopMode::Destage => Ok(()),
             };
         }
@@ -198,7 +196,8 @@ impl Engine {
             (StoresLeft::Whole, StopMode::Release) => StoreState::Released,
             (StoresLeft::Whole, StopMode::Keep | StopMode::Destage) => StoreState::Whole,
         };
-        self.note_stores(left).map(drop).map_err(|error| EngineError::Unsealed(error.to_string()))
+        let unsealed = |error| EngineError::Unsealed(UnsealedReason::Failed(Box::new(error)));
+        self.note_stores(left).map(drop).map_err(unsealed)
     }
 
     /// Ends at once, as if the process had been killed: for tests.
