@@ -151,6 +151,18 @@ pub enum AnalysisError {
         /// The volumes of the traces.
         known: Vec<String>,
     },
+    /// A volume was counted in a group by its number, before a volume appeared that has this number as its
+    /// name.
+    #[error(
+        "`{name}` is ambiguous: a volume of this name appears after requests of volume number {name}, \
+         which is called {other}"
+    )]
+    LateName {
+        /// The name and number.
+        name: String,
+        /// Name of the volume with this number.
+        other: String,
+    },
     /// One group has a volume by its name and another by its number.
     #[error(
         "volume `{volume}`, number {number}, is in both `{}` and `{}`", groups[0], groups[1]

@@ -146,6 +146,12 @@ fn about_volumes(error: &AnalysisError, what: String) -> CliError {
         E::NoGroupVolume { known, .. } => {
             CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN).next(volumes(known))
         }
+        E::LateName { other, .. } => {
+            CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN).next(format_args!(
+                "give {other} by its name, or first convert the traces to one Parquet file, which lists \
+                 all volumes at its start"
+            ))
+        }
         E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
         _ => about_measuring(error, what),
     }
