@@ -43,12 +43,6 @@ pub enum AnalysisError {
     /// There is no such cache to simulate; nothing was.
     #[error(transparent)]
     NotSimulated(SimulateError),
-    /// No backing store is named, and the catalogue combines none with tiers.
-    #[error("no backing store is named, but a plan depends on the device that the cache speeds up")]
-    NoBacking,
-    /// No combination has the tiers and backing stores asked for.
-    #[error("no combination of devices has these tiers and backing stores")]
-    NoCombination,
     /// Nothing says how much may be spent.
     #[error("no budget is given, so there is nothing to plan")]
     NoBudget,

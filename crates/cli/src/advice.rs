@@ -79,10 +79,10 @@ fn is_bad_usage(error: &dyn Any) -> bool {
 fn advised(error: &AnalysisError, what: String) -> CliError {
     use AnalysisError as E;
     match error {
-        E::NoBacking => CliError::usage(what).kept(NOT_READ).next(
+        E::Plan(PlanError::NoBacking) => CliError::usage(what).kept(NOT_READ).next(
             "name the backing store with --backing, or in a [[combination]] of the catalogue",
         ),
-        E::NoCombination => {
+        E::Plan(PlanError::NoSuchCombination) => {
             CliError::usage(what).next("name the devices with both --tiers and --backing")
         }
         E::SeveralCombinations => {
