@@ -16,7 +16,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let (_directory, traces) = workload::synthetic("zipf:blocks=20k,requests=50k")?;
     let catalogue = Catalogue::default();
     let tiers = ["FastDRAM".to_owned(), "FastSSD".to_owned()];
-    let combinations = plan::combinations(&catalogue, &tiers, &["SlowHDD".to_owned()])?;
+    let combinations = catalogue.combine(&tiers, &["SlowHDD".to_owned()])?;
     let plan = plan::Question::new(traces, catalogue, combinations, vec!["20%".parse()?]);
     let question = growth::Question { plan, have_bytes: 16 << 20 };
     let answer = question.ask(&Unobserved::default())?;

@@ -15,7 +15,7 @@ use forebay_plan::Catalogue;
 pub fn main() -> Result<(), Box<dyn Error>> {
     let (_directory, traces) = workload::synthetic("zipf:blocks=20k,requests=50k,write=0.3")?;
     let catalogue = Catalogue::default();
-    let combinations = plan::combinations(&catalogue, &[], &["SlowHDD".to_owned()])?;
+    let combinations = catalogue.combine(&[], &["SlowHDD".to_owned()])?;
     let mut question = plan::Question::new(traces, catalogue, combinations, vec!["50%".parse()?]);
     question.options.wear_max = Some(1.0);
     let answer = question.ask(&Unobserved::default())?;

@@ -8,14 +8,14 @@ mod workload;
 
 use std::error::Error;
 
-use forebay_analysis::{Unobserved, plan, plan::study};
+use forebay_analysis::{Unobserved, plan::study};
 use forebay_plan::{Catalogue, Class, CostModel, CydoniaOptions};
 
 /// Runs the example.
 pub fn main() -> Result<(), Box<dyn Error>> {
     let (_directory, traces) = workload::synthetic("zipf:blocks=5k,requests=20k,write=0.2")?;
     let catalogue = Catalogue::default();
-    let combinations = plan::combinations(&catalogue, &[], &["SlowHDD".to_owned()])?;
+    let combinations = catalogue.combine(&[], &["SlowHDD".to_owned()])?;
     let question = study::Question {
         traces,
         catalogue,

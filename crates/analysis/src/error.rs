@@ -43,12 +43,6 @@ pub enum AnalysisError {
     /// There is no such cache to simulate; nothing was.
     #[error(transparent)]
     NotSimulated(SimulateError),
-    /// No backing store is named, and the catalogue combines none with tiers.
-    #[error("no backing store is named, but a plan depends on the device that the cache speeds up")]
-    NoBacking,
-    /// No combination has the tiers and backing stores asked for.
-    #[error("no combination of devices has these tiers and backing stores")]
-    NoCombination,
     /// Nothing says how much may be spent.
     #[error("no budget is given, so there is nothing to plan")]
     NoBudget,
@@ -150,6 +144,18 @@ pub enum AnalysisError {
         name: String,
         /// The volumes of the traces.
         known: Vec<String>,
+    },
+    /// A volume was counted in a group by its number, before a volume appeared that has this number as its
+    /// name.
+    #[error(
+        "`{name}` is ambiguous: a volume of this name appears after requests of volume number {name}, \
+         which is called {other}"
+    )]
+    LateName {
+        /// The name and number.
+        name: String,
+        /// Name of the volume with this number.
+        other: String,
     },
     /// One group has a volume by its name and another by its number.
     #[error(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use forebay_block::Nanos;
 use forebay_plan::BoxError;
 use forebay_simulate::SimulateError;
-use forebay_trace::Counters;
+use forebay_trace::{ShadowedNumber, TraceReader};
 
 use crate::Observer;
 
@@ -22,6 +22,8 @@ pub enum Note {
     OutOfOrder(u64),
     /// The traces keep their dates, and for this long, longer than all of them run, none does.
     Lull(Nanos),
+    /// A volume was chosen by a name that is also the number of another.
+    ShadowedNumber(ShadowedNumber),
     /// A purchase was judged by formulas, since there is no such cache to simulate.
     NotSimulated {
         /// The purchase: sizes and devices.
@@ -64,13 +66,15 @@ pub enum Note {
 }
 
 impl Note {
-    /// What readers of traces have counted.
-    pub fn from_counters(counters: Counters) -> Vec<Self> {
+    /// What a reader of traces has met.
+    pub fn from_reader(reader: &(impl TraceReader + ?Sized)) -> Vec<Self> {
+        let counters = reader.counters();
+        let shadowed = reader.shadowed_numbers().into_iter().map(Self::ShadowedNumber);
         let bad = Some(Self::BadLines(counters.bad)).filter(|_| counters.bad > 0);
         let late = Some(Self::OutOfOrder(counters.out_of_order));
         let late = late.filter(|_| counters.out_of_order > 0);
         let lull = Some(Self::Lull(Nanos(counters.lull_ns))).filter(|_| counters.lull_ns > 0);
-        bad.into_iter().chain(late).chain(lull).collect()
+        bad.into_iter().chain(late).chain(lull).chain(shadowed).collect()
     }
 }
 

@@ -332,7 +332,7 @@ fn measure(
     }
     if keeps {
         // Otherwise they are read again, and noted then.
-        Note::from_counters(reader.counters()).into_iter().for_each(|note| observer.note(note));
+        Note::from_reader(&*reader).into_iter().for_each(|note| observer.note(note));
     }
     let volumes = reader.metadata().volumes.iter().enumerate();
     let volumes = volumes

@@ -120,7 +120,7 @@ impl Traces {
             Ok(reading.join().map_err(|_| AnalysisError::ReaderPanicked)?)
         })?;
         drop(meter);
-        Note::from_counters(reader.counters()).into_iter().for_each(|note| observer.note(note));
+        Note::from_reader(&*reader).into_iter().for_each(|note| observer.note(note));
         Ok(Described { metadata: reader.metadata().clone(), requests })
     }
 }

@@ -79,10 +79,10 @@ fn is_bad_usage(error: &dyn Any) -> bool {
 fn advised(error: &AnalysisError, what: String) -> CliError {
     use AnalysisError as E;
     match error {
-        E::NoBacking => CliError::usage(what).kept(NOT_READ).next(
+        E::Plan(PlanError::NoBacking) => CliError::usage(what).kept(NOT_READ).next(
             "name the backing store with --backing, or in a [[combination]] of the catalogue",
         ),
-        E::NoCombination => {
+        E::Plan(PlanError::NoSuchCombination) => {
             CliError::usage(what).next("name the devices with both --tiers and --backing")
         }
         E::SeveralCombinations => {
@@ -145,6 +145,12 @@ fn about_volumes(error: &AnalysisError, what: String) -> CliError {
         E::Groups(_) => CliError::usage(format_args!("--group: {what}")).kept(NOT_READ),
         E::NoGroupVolume { known, .. } => {
             CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN).next(volumes(known))
+        }
+        E::LateName { other, .. } => {
+            CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN).next(format_args!(
+                "give {other} by its name, or first convert the traces to one Parquet file, which lists \
+                 all volumes at its start"
+            ))
         }
         E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
         _ => about_measuring(error, what),

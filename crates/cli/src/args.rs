@@ -20,7 +20,7 @@ pub struct TraceArgs {
     /// Format of the files [default: detected from their content]
     #[arg(long, value_name = "NAME", help_heading = "Reading")]
     pub format: Option<String>,
-    /// Read only these volumes, given by name or number
+    /// Read only these volumes, given by name or, if no volume has this name, by number
     #[arg(long, value_name = "VOLUME,...", value_delimiter = ',', help_heading = "Reading")]
     pub volumes: Vec<String>,
     /// Read only the first N requests

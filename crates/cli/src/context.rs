@@ -121,7 +121,8 @@ impl Observer for Context {
             | Note::WithoutOperations(_)
             | Note::BadLines(_)
             | Note::OutOfOrder(_)
-            | Note::Lull(_) => self.note_once(&notes::words(&note)),
+            | Note::Lull(_)
+            | Note::ShadowedNumber(_) => self.note_once(&notes::words(&note)),
             note => Context::note(self, notes::words(&note)),
         }
     }

@@ -21,8 +21,7 @@ pub use context::Context;
 
 /// Does what the command line of this process says.
 pub fn main() -> ExitCode {
-    let done = commands::parse().and_then(|cli| run(cli.command, &Context::new(cli.quiet)));
-    let code = match done {
+    let code = match commands::main() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error.report();

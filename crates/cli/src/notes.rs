@@ -4,9 +4,20 @@ use forebay_analysis::Note;
 use forebay_analysis::miniature::BLOCKS_MIN;
 use forebay_block::Nanos;
 use forebay_config::Size;
+use forebay_trace::{ShadowedNumber, Spec};
 
 use forebay_render::format::{count, counted, percent};
 use forebay_report::Unit;
+
+/// What users may not expect of the keys in a line that describes a workload.
+pub fn repeated_keys(spec: &Spec) -> impl Iterator<Item = String> {
+    spec.repeated.iter().map(|key| {
+        format!(
+            "`{key}` is given more than once for a phase; it counts once, for all components of the \
+             phase together"
+        )
+    })
+}
 
 /// A note as the user reads it.
 pub fn words(note: &Note) -> String {
@@ -26,6 +37,10 @@ pub fn words(note: &Note) -> String {
             "the files keep their dates, which leaves a gap of {} in which no file has requests; \
              to start all files at the same time, use --start-together",
             long(*time)
+        ),
+        Note::ShadowedNumber(ShadowedNumber { name, other }) => format!(
+            "`{name}` means the volume of this name, not volume number {name}, which is called {other}; \
+             to choose {other}, give its name"
         ),
         Note::NotSimulated { purchase, reason: None } => {
             format!(

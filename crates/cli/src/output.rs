@@ -156,6 +156,20 @@ pub fn check_files<'a, 'b>(
     written: impl IntoIterator<Item = &'b PathBuf>,
     read: impl IntoIterator<Item = &'a PathBuf>,
 ) -> Result<(), CliError> {
+    let written: Vec<_> = written.into_iter().collect();
+    check_names(written.iter().copied(), read)?;
+    for path in written {
+        check_unused(path)?;
+        check_file(path)?;
+    }
+    Ok(())
+}
+
+/// The part of [`check_files`] that only compares names, for files that something else creates and locks.
+pub fn check_names<'a, 'b>(
+    written: impl IntoIterator<Item = &'b PathBuf>,
+    read: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), CliError> {
     let read = read.into_iter().flat_map(|path| [Some(path.clone()), index_of(path)]).flatten();
     let mut taken: Vec<(Place, &str)> = read.map(|path| (Place::new(&path), "read")).collect();
     for path in written {
@@ -174,11 +188,14 @@ pub fn check_files<'a, 'b>(
             let error = CliError::usage(what).kept("nothing was written");
             return Err(error.next("choose another file name"));
         }
-        check_unused(path)?;
-        check_file(path)?;
         taken.push((place, "written"));
     }
     Ok(())
+}
+
+/// The files of a recording: its own, and those that it has while it lasts.
+pub fn files_of_recording(path: &Path) -> [PathBuf; 3] {
+    [path.to_owned(), with(path, ".partial"), with(path, ".partial.index")]
 }
 
 /// The index of an interrupted recording, which is read with it.

@@ -15,11 +15,15 @@ fn configure(directory: &Path, more: &str) {
 
 /// The message of a start that is refused with status 1.
 fn refused(directory: &Path, more: &[&str]) -> String {
+    refused_with(1, directory, more)
+}
+
+fn refused_with(status: i32, directory: &Path, more: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.current_dir(directory).args(["serve", "--config", "f.toml"]).args(more);
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{more:?}: {stderr}");
+    assert_eq!(output.status.code(), Some(status), "{more:?}: {stderr}");
     stderr
 }
 
@@ -49,6 +53,29 @@ fn a_refused_start_leaves_no_files() {
     std::fs::write(dir.path().join("flash.img"), [7; 1 << 20]).unwrap();
     refused(dir.path(), &["--record", "x.parquet", "--tape", "x.tape"]);
     assert_eq!(files(dir.path()), ["f.toml", "flash.img"], "the recording is gone, too");
+}
+
+/// Method: outputs that are one file, also once they are numbered because a file of the name is there; outputs
+/// that the server uses otherwise; what is in the directory afterwards.
+#[test]
+fn outputs_that_are_one_file_are_refused_before_anything_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    configure(dir.path(), "nbd = 'unix:nbd.sock'\n");
+    let refuses = |record: &str, tape: &str, message: &str| {
+        let before = files(dir.path());
+        let said = refused_with(2, dir.path(), &["--record", record, "--tape", tape]);
+        assert!(said.contains(message) && said.contains("nothing was written"), "{said}");
+        assert_eq!(files(dir.path()), before);
+    };
+    refuses("x", "x", "x would be written twice");
+    refuses("x", "./x", "./x would be written twice");
+    refuses("x", "x.partial", "x.partial would be written twice");
+    refuses("disk.img", "x", "disk.img is both read and written");
+    refuses("x", "flash.img", "flash.img is both read and written");
+    refuses("x", "-", "only to a file");
+    std::fs::write(dir.path().join("x"), "a recording").unwrap();
+    refuses("x", "x", "x would be written twice");
+    refuses("x", "x-2", "x-2 would be written twice");
 }
 
 #[test]

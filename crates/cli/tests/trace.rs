@@ -106,6 +106,21 @@ fn a_reader_of_a_trace_that_goes_away_is_no_failure() {
 }
 
 #[test]
+fn a_number_of_requests_for_several_components_is_noted_to_count_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = "zipf:volume=a,requests=100 + zipf:volume=b,requests=100";
+    let args = ["trace", "synth", spec, "-o", "x.parquet", "--json"];
+    let output = forebay(dir.path(), &args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("`requests` is given more than once for a phase; it counts once"),
+        "{stderr}"
+    );
+    let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(made["requests"], 100);
+}
+
+#[test]
 fn several_traces_are_merged_and_can_be_narrowed() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -119,6 +134,38 @@ fn several_traces_are_merged_and_can_be_narrowed() {
     assert_eq!((&one["requests"], &one["per_volume"][0]["volume"]), (&100.into(), &"y".into()));
     let few = json(dir, &["trace", "info", "x.parquet", "--limit", "7", "--json"]);
     assert_eq!(few["requests"], 7);
+}
+
+/// Method: volumes `db`, number 0, and `0`, number 1, in a file that lists its volumes first and in one that does not.
+#[test]
+fn a_number_that_is_also_a_name_chooses_the_volume_of_this_name_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let text =
+        "time_ns,volume,op,offset,length\n0,db,read,0,4096\n1,0,write,0,8192\n2,db,read,0,4096\n";
+    std::fs::write(dir.join("x.csv"), text).unwrap();
+    json(dir, &["trace", "convert", "x.csv", "-o", "x.parquet", "--json"]);
+    std::fs::write(dir.join("f.toml"), "[cache]\ndram = '1MiB'\n").unwrap();
+    let note = "`0` means the volume of this name, not volume number 0, which is called db";
+    for name in ["x.csv", "x.parquet"] {
+        for (volumes, (reads, writes)) in [("0", (0, 1)), ("db", (2, 0)), ("0,db", (2, 1))] {
+            let args = ["trace", "info", name, "--volumes", volumes, "--json"];
+            let info = json(dir, &args);
+            assert_eq!(
+                (&info["reads"], &info["writes"]),
+                (&reads.into(), &writes.into()),
+                "{args:?}"
+            );
+            let stderr = String::from_utf8(forebay(dir, &args).stderr).unwrap();
+            assert_eq!(stderr.contains(note), volumes.contains('0'), "{args:?}: {stderr}");
+        }
+        let args = ["simulate", name, "--config", "f.toml", "--volumes", "0", "--json"];
+        let output = forebay(dir, &args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(stderr.matches(note).count(), 1, "{stderr}");
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(result["requests"], 1);
+    }
 }
 
 #[test]

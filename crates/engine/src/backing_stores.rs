@@ -12,6 +12,17 @@ use forebay_effect::IoError;
 
 use crate::store::Store;
 
+/// Why operations on a backing store fail.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoreFailure {
+    /// The last operation failed with this error.
+    #[error("{0}")]
+    Io(IoError),
+    /// The session with the NBD server of the store has ended, for this reason.
+    #[error("{0}")]
+    Session(String),
+}
+
 /// All stores, locked.
 pub(crate) type LockedStores<'a> = PerVolume<MutexGuard<'a, Store>>;
 
@@ -59,8 +70,8 @@ impl BackingStores {
 
     /// Why operations on a store fail, the last one with `error`. If the session with its NBD server
     /// has ended, the reason for that says more than the error.
-    pub fn why(&self, volume: Volume, error: IoError) -> String {
-        self.session_failure(volume).unwrap_or_else(|| error.to_string())
+    pub fn failure(&self, volume: Volume, error: IoError) -> StoreFailure {
+        self.session_failure(volume).map_or(StoreFailure::Io(error), StoreFailure::Session)
     }
 
     /// From `at` on, all operations on exports fail, so that nothing waits for a server that hangs.

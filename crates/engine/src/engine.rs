@@ -15,7 +15,7 @@ use crate::backing_stores::BackingStores;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::faults::{Fault, Reported};
+use crate::faults::{Fault, OrderNews, Reported};
 use crate::news::Rest;
 use crate::notice::EngineNotice;
 use crate::opening;
@@ -57,7 +57,7 @@ pub struct Engine {
     pub(crate) has_flash: bool,
     pub(crate) orders: Mutex<Orders>,
     /// What operators should learn without asking, once.
-    news: Mutex<Vec<String>>,
+    news: Mutex<Vec<OrderNews>>,
 }
 
 /// The state in which the stores are left.
@@ -293,11 +293,11 @@ impl Engine {
     }
 
     /// What an operator should be told once, and has not been told by [`faults`](Engine::faults).
-    pub fn take_news(&self) -> Vec<String> {
+    pub fn take_news(&self) -> Vec<OrderNews> {
         std::mem::take(&mut *self.news())
     }
 
-    pub(crate) fn news(&self) -> MutexGuard<'_, Vec<String>> {
+    pub(crate) fn news(&self) -> MutexGuard<'_, Vec<OrderNews>> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

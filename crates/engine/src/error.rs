@@ -6,6 +6,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use forebay_config::Problem;
 use forebay_device::file::OpenError;
 use forebay_device::nbd::NbdError;
 use forebay_device::{ArenaError, UnknownBackend};
@@ -14,6 +15,12 @@ use forebay_flash::{GeometryError, LogError};
 use forebay_setup::SetupError;
 
 use crate::backing_header::{EpochError, HeaderError};
+
+mod reasons;
+
+pub use reasons::{
+    DestageFailure, DirtyLeft, FailingStore, TierMismatch, UncountedReason, UnsealedReason,
+};
 
 /// An engine could not be opened, or could not carry out an order.
 #[derive(Debug, thiserror::Error)]
@@ -283,11 +290,12 @@ pub enum EngineError {
         "the stop succeeded, but the state of the stores could not be recorded ({0}), so the next \
          start cannot tell whether they were used without Forebay"
     )]
-    Unsealed(String),
+    Unsealed(UnsealedReason),
     /// Keys of the configuration contradict the layout of the flash tier.
     #[error(
         "the flash tier {} was formatted with layout \"{layout}\", and the configuration does not \
-         fit that layout: {problems}; nothing was written", path.display()
+         fit that layout: {}; nothing was written",
+        path.display(), keys(problems)
     )]
     AdoptedLayout {
         /// The tier.
@@ -295,7 +303,7 @@ pub enum EngineError {
         /// Its layout.
         layout: String,
         /// The keys, and what is wrong with each.
-        problems: String,
+        problems: Vec<Problem>,
     },
     /// An operator's order could not be carried out.
     #[error("{what} failed: {error}")]
@@ -446,25 +454,25 @@ pub enum EngineError {
     },
     /// The flash tier belongs to other stores.
     #[error(
-        "the flash tier {} belongs to other backing stores ({what}); nothing was written",
+        "the flash tier {} belongs to other backing stores ({mismatch}); nothing was written",
         path.display()
     )]
     Bound {
         /// The flash tier.
         path: PathBuf,
         /// The mismatch.
-        what: String,
+        mismatch: TierMismatch,
     },
     /// The flash tier belongs to other stores, and holds dirty data.
     #[error(
-        "the flash tier {} belongs to other backing stores ({what}) and holds dirty data for them; \
+        "the flash tier {} belongs to other backing stores ({mismatch}) and holds dirty data for them; \
          nothing was written", path.display()
     )]
     Foreign {
         /// The flash tier.
         path: PathBuf,
         /// The mismatch.
-        what: String,
+        mismatch: TierMismatch,
     },
     /// Flash tier and store were not last used together.
     #[error("volume {volume}: {error}; nothing was written")]
@@ -523,7 +531,7 @@ pub enum EngineError {
         /// The flash tier.
         path: PathBuf,
         /// Why.
-        why: String,
+        why: UncountedReason,
     },
     /// The flash device holds other data.
     #[error(
@@ -567,15 +575,26 @@ pub enum EngineError {
     #[error(transparent)]
     Backend(#[from] UnknownBackend),
     /// Dirty data could not be destaged.
-    #[error("{what} failed: {why}; {left}")]
+    #[error("{what} failed: {why}{}; {left}", each(stores))]
     Destage {
         /// The destage, or the stop.
         what: &'static str,
         /// Why.
-        why: String,
+        why: DestageFailure,
+        /// The stores that lack dirty data and fail.
+        stores: Vec<FailingStore>,
         /// Where the data are, or which are lost.
-        left: String,
+        left: DirtyLeft,
     },
+}
+
+fn each(stores: &[FailingStore]) -> String {
+    stores.iter().map(|store| format!("; {store}")).collect()
+}
+
+fn keys(problems: &[Problem]) -> String {
+    let words = problems.iter().map(|problem| format!("{}: {}", problem.key, problem.message));
+    words.collect::<Vec<_>>().join("; ")
 }
 
 fn listed(paths: &[PathBuf]) -> String {

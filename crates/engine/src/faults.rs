@@ -5,11 +5,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
-use forebay_cache::PROBE_PERIOD;
+use forebay_cache::{Cache, PROBE_PERIOD};
+use forebay_effect::IoError;
 
+use crate::backing_stores::StoreFailure;
 use crate::engine::Engine;
 use crate::options::VolumeDescription;
-use crate::status;
 
 /// Most unreadable blocks that a message names.
 const UNREADABLE_SHOWN: usize = 10;
@@ -24,15 +25,15 @@ pub struct Reported {
     unstamped: BTreeMap<Volume, Repeats>,
     suspended: Vec<bool>,
     jammed: bool,
-    lasting: Vec<String>,
+    lasting: Vec<LastingFault>,
 }
 
 /// What an operator should be told of, or that it has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// What became of an order, in words.
-    News(String),
+    /// What became of an order.
+    News(OrderNews),
     /// Operations on a backing store failed.
     Failing {
         /// Name of the volume.
@@ -40,7 +41,7 @@ pub enum Fault {
         /// Operations that failed since the last message.
         operations: u64,
         /// Why the last of them failed.
-        why: String,
+        why: StoreFailure,
     },
     /// The header of a backing store could not be written when Forebay updated its stamp.
     Unstamped {
@@ -55,7 +56,7 @@ pub enum Fault {
         /// Name of the volume.
         volume: String,
         /// Why its backing store fails.
-        why: String,
+        why: IoError,
     },
     /// Writes to a volume fail, because the session with the NBD server of its backing store has ended.
     Disconnected {
@@ -76,14 +77,120 @@ pub enum Fault {
     },
     /// Flash has room again.
     Unjammed,
-    /// A fault that lasts until the next start, or until a client repairs it, in words.
-    Lasting(String),
+    /// A fault that lasts until the next start, or until a client repairs it.
+    Lasting(LastingFault),
+}
+
+/// What became of an order that has ended.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OrderNews {
+    /// The end of a quiesce found stores that have changed.
+    #[error(
+        "during the quiesce, other programs changed the backing stores of these volumes: {}; their \
+         cached data was dropped", volumes.join(", ")
+    )]
+    StoresChanged {
+        /// Names of the volumes.
+        volumes: Vec<String>,
+    },
+    /// The end of a quiesce could not find out whether stores have changed.
+    #[error(
+        "after the quiesce, the backing stores of these volumes could not be read: {}; their cached \
+         data was dropped", volumes.join(", ")
+    )]
+    StoresUnread {
+        /// Names of the volumes.
+        volumes: Vec<String>,
+    },
+}
+
+impl OrderNews {
+    /// Names of the volumes that the news is about.
+    pub fn volumes(&self) -> &[String] {
+        match self {
+            OrderNews::StoresChanged { volumes } | OrderNews::StoresUnread { volumes } => volumes,
+        }
+    }
+}
+
+/// A fault that lasts until the next start, or until a client repairs it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LastingFault {
+    /// The cache has given up its flash.
+    #[error("{0}")]
+    FlashGivenUp(FlashGivenUp),
+    /// Newest data cannot be read from flash.
+    #[error("{0}")]
+    Unreadable(UnreadableBlocks),
+}
+
+/// A cache has given up its flash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlashGivenUp {
+    /// Names of the volumes that still depend on flash: it holds dirty data for them.
+    pub dependent: Vec<String>,
+}
+
+impl FlashGivenUp {
+    /// Which volumes still depend on the flash of a cache that has given it up.
+    pub(crate) fn of(cache: &Cache, volumes: &[VolumeDescription]) -> Option<FlashGivenUp> {
+        let depends = |v: &&VolumeDescription| !cache.passes_through(v.volume);
+        cache.has_given_up().then(|| FlashGivenUp {
+            dependent: volumes.iter().filter(depends).map(|v| v.name.clone()).collect(),
+        })
+    }
+}
+
+impl fmt::Display for FlashGivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "flash will not be written to until the next start, because it failed or because too \
+             many of its blocks cannot be read. ",
+        )?;
+        match self.dependent.as_slice() {
+            [] => f.write_str(
+                "All volumes run without flash: they are cached in memory only, and writes go \
+                 through to their backing stores",
+            ),
+            dependent => write!(
+                f,
+                "These volumes still depend on flash: {}. Their flushes, and their writes to blocks \
+                 that flash holds, wait for flush.give_up_after and then fail; all other requests \
+                 are served. Keep the device: it holds dirty data",
+                dependent.join(", ")
+            ),
+        }
+    }
+}
+
+/// Blocks whose newest data cannot be read from flash: at least one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnreadableBlocks {
+    /// Some of them: the names of their volumes, and their numbers.
+    pub shown: Vec<(String, u64)>,
+    /// Number of the others.
+    pub more: u64,
+}
+
+impl fmt::Display for UnreadableBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the newest data ")?;
+        for (n, (volume, block)) in self.shown.iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}of block {block} of volume {volume}")?;
+        }
+        if self.more > 0 {
+            write!(f, " and {} more", self.more)?;
+        }
+        f.write_str(" cannot be read from flash until you write or trim it")
+    }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::News(words) | Fault::Lasting(words) => f.write_str(words),
+            Fault::News(news) => news.fmt(f),
+            Fault::Lasting(fault) => fault.fmt(f),
             Fault::Failing { volume, operations: 1, why } => write!(
                 f,
                 "an operation on the backing store of volume {volume} failed because {why}"
@@ -168,7 +275,7 @@ impl Reported {
             if let (Some(failure), true) = (failure, errors > *reported)
                 && repeats.allow(Instant::now())
             {
-                let why = engine.stores.why(volume.volume, failure);
+                let why = engine.stores.failure(volume.volume, failure);
                 let operations = errors - *reported;
                 faults.push(Fault::Failing { volume: volume.name.clone(), operations, why });
                 *reported = errors;
@@ -182,7 +289,7 @@ impl Reported {
                 let volume = volume.name.clone();
                 faults.push(match (suspended, session_failure) {
                     (Some(_), Some(why)) => Fault::Disconnected { volume, why },
-                    (Some(why), None) => Fault::Suspended { volume, why: why.to_string() },
+                    (Some(why), None) => Fault::Suspended { volume, why },
                     (None, _) => Fault::Resumed { volume },
                 });
                 *reported = suspended.is_some();
@@ -197,10 +304,11 @@ impl Reported {
                 false => Fault::Unjammed,
             });
         }
-        let given_up = status::given_up(core.cache(), engine.volumes());
+        let given_up = FlashGivenUp::of(core.cache(), engine.volumes());
         drop(core);
-        let lasting = given_up.into_iter().chain(unreadable(engine));
-        for fault in lasting {
+        let given_up = given_up.map(LastingFault::FlashGivenUp);
+        let unreadable = unreadable(engine).map(LastingFault::Unreadable);
+        for fault in given_up.into_iter().chain(unreadable) {
             if !reported.lasting.contains(&fault) {
                 reported.lasting.push(fault.clone());
                 faults.push(Fault::Lasting(fault));
@@ -210,23 +318,16 @@ impl Reported {
     }
 }
 
-/// The blocks that cannot be read from flash, in words, if any.
-pub(crate) fn unreadable(engine: &Engine) -> Option<String> {
+/// The blocks that cannot be read from flash, if any.
+pub(crate) fn unreadable(engine: &Engine) -> Option<UnreadableBlocks> {
     let blocks: Vec<_> = engine.shared.lock_anyway().cache().unreadable().collect();
     let name = |volume: Volume| {
         let of = engine.volumes().iter().find(|v| v.volume == volume);
         of.map_or_else(|| volume.0.to_string(), |v| v.name.clone())
     };
     let (shown, more) = blocks.split_at(blocks.len().min(UNREADABLE_SHOWN));
-    let (first, _) = shown.split_first()?;
-    let mut text = format!("the newest data of block {} of volume {}", first.1, name(first.0));
-    for &(volume, block) in &shown[1..] {
-        text += &format!(", of block {block} of volume {}", name(volume));
-    }
-    if !more.is_empty() {
-        text += &format!(" and {} more", more.len());
-    }
-    Some(text + " cannot be read from flash until you write or trim it")
+    let shown: Vec<_> = shown.iter().map(|&(volume, block)| (name(volume), block)).collect();
+    (!shown.is_empty()).then_some(UnreadableBlocks { shown, more: more.len() as u64 })
 }
 
 #[cfg(test)]
@@ -236,7 +337,8 @@ mod tests {
     #[test]
     fn one_failed_operation_is_no_plural() {
         let said = |operations| {
-            let (volume, why) = ("a".to_owned(), "the device is full".to_owned());
+            let why = StoreFailure::Session("the device is full".to_owned());
+            let volume = "a".to_owned();
             Fault::Failing { volume, operations, why }.to_string()
         };
         let says = "operation on the backing store of volume a failed because the device is full";

@@ -10,7 +10,7 @@ use forebay_flash::{Binding, Geometry, Layout, LogError, RecoveryReport};
 
 use crate::backing_header::{BackingHeader, EpochError};
 use crate::check::check_flash;
-use crate::error::EngineError;
+use crate::error::{EngineError, UncountedReason};
 use crate::patience;
 use crate::recognise::{DeviceStart, Found};
 use crate::store::{Store, io_error};
@@ -126,12 +126,8 @@ impl OpenFlashDevice {
         if problems.is_empty() {
             return Ok(config);
         }
-        let words = problems.iter().map(|problem| format!("{}: {}", problem.key, problem.message));
-        Err(EngineError::AdoptedLayout {
-            path: self.path.clone(),
-            layout: layout.to_string(),
-            problems: words.collect::<Vec<_>>().join("; "),
-        })
+        let (path, layout) = (self.path.clone(), layout.to_string());
+        Err(EngineError::AdoptedLayout { path, layout, problems })
     }
 
     /// Whether this may be the result of a power cut during the very first write of the tier `uuid`
@@ -180,11 +176,11 @@ impl OpenFlashDevice {
         }
         let headers = || stores.iter().filter_map(|store| store.header.filter(|_| store.known));
         let why = if let Some(error) = report.failure {
-            format!("it cannot be read to its end: {error}")
+            UncountedReason::Unread(error)
         } else if !report.recovery.damage.is_by_name() {
-            "some of its contents are lost".to_owned()
+            UncountedReason::Damaged
         } else if headers().any(|header| self.is_older_than_known(&header, &report.recovery)) {
-            "it is an older copy, not the tier last used".to_owned()
+            UncountedReason::OlderCopy
         } else {
             return Ok(0);
         };

@@ -66,12 +66,16 @@ mod translate;
 pub mod watch;
 
 pub use backing_header::{BackingHeader, EpochError, HeaderError};
+pub use backing_stores::StoreFailure;
 pub use buffers::BufferPool;
 pub use check::{CheckReport, Loss, Unreadable, check_flash};
 pub use clock::Clock;
 pub use engine::{Counters, Engine};
-pub use error::EngineError;
-pub use faults::{Fault, Reported};
+pub use error::{
+    DestageFailure, DirtyLeft, EngineError, FailingStore, TierMismatch, UncountedReason,
+    UnsealedReason,
+};
+pub use faults::{Fault, FlashGivenUp, LastingFault, OrderNews, Reported, UnreadableBlocks};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use inspection::{inspect_backing, is_as_left, release_backing};
 pub use notice::EngineNotice;

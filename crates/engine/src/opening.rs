@@ -27,7 +27,7 @@ use crate::backing_header::BackingHeader;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::devices::AnyDevices;
-use crate::error::EngineError;
+use crate::error::{EngineError, TierMismatch};
 use crate::flash_device::OpenFlashDevice;
 use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
@@ -442,10 +442,7 @@ fn decide(
         return Ok(Decision { start: Open::RECOVER, numbers: in_order() });
     };
     let path = tier.path.clone();
-    let (uuid, numbers) = match &tier.found {
-        Found::Tier(superblock) => (superblock.uuid, numbers(superblock, stores)),
-        _ => ([0; 16], Err("it is empty".to_owned())),
-    };
+    let mut uuid = [0; 16];
     match &tier.found {
         Found::Blank => {}
         Found::Foreign if options.format => {}
@@ -455,31 +452,21 @@ fn decide(
         Found::Unusable(error) => {
             return Err(EngineError::Flash { path, error: error.clone() });
         }
-        Found::Tier(superblock) if !options.format => {
-            if let Ok(numbers) = numbers {
-                check_epochs(superblock, stores)?;
-                let stamps = stores.iter().zip(&numbers);
-                let stamps = stamps.filter_map(|(store, &n)| store.stamp(n, superblock.uuid));
-                // (An older flash tier is never accepted: it would put older data over newer data.)
-                let start = Open::Recover {
-                    changed: changed(superblock, stores, &numbers, options)?,
-                    drop_clean: options.drop_clean,
-                    stores: stamps.collect(),
-                };
-                return Ok(Decision { start, numbers });
+        Found::Tier(superblock) => {
+            uuid = superblock.uuid;
+            let numbers = numbers(superblock, stores);
+            if !options.format {
+                // Even a tier that owes nothing is somebody's cache.
+                let bound = |mismatch| EngineError::Bound { path, mismatch };
+                return recover(superblock, stores, numbers.map_err(bound)?, options);
             }
-        }
-        Found::Tier(_) => {}
-    }
-    if let (Found::Tier(_), Err(what), false) = (&tier.found, &numbers, options.format) {
-        // Even a tier that owes nothing is somebody's cache.
-        return Err(EngineError::Bound { path, what: what.clone() });
-    }
-    if matches!(tier.found, Found::Tier(_)) && !options.discard_dirty_data {
-        match (tier.dirty_blocks(stores)?, numbers) {
-            (0, _) => {}
-            (blocks, Ok(_)) => return Err(EngineError::DirtyFlash { path, blocks }),
-            (_, Err(what)) => return Err(EngineError::Foreign { path, what }),
+            if !options.discard_dirty_data {
+                match (tier.dirty_blocks(stores)?, numbers) {
+                    (0, _) => {}
+                    (blocks, Ok(_)) => return Err(EngineError::DirtyFlash { path, blocks }),
+                    (_, Err(mismatch)) => return Err(EngineError::Foreign { path, mismatch }),
+                }
+            }
         }
     }
     nothing_elsewhere(stores, uuid, options)?;
@@ -489,6 +476,25 @@ fn decide(
     let bindings = stores.iter().enumerate().map(binding).collect();
     let start = Open::Format { uuid: random_uuid()?, bindings };
     Ok(Decision { start, numbers: in_order() })
+}
+
+/// Recovers a tier that belongs to the stores, whose volumes have these numbers.
+fn recover(
+    superblock: &Superblock,
+    stores: &[Store],
+    numbers: Vec<Volume>,
+    options: &EngineOptions,
+) -> Result<Decision, EngineError> {
+    check_epochs(superblock, stores)?;
+    let stamps = stores.iter().zip(&numbers);
+    let stamps = stamps.filter_map(|(store, &n)| store.stamp(n, superblock.uuid));
+    // (An older flash tier is never accepted: it would put older data over newer data.)
+    let start = Open::Recover {
+        changed: changed(superblock, stores, &numbers, options)?,
+        drop_clean: options.drop_clean,
+        stores: stamps.collect(),
+    };
+    Ok(Decision { start, numbers })
 }
 
 /// Stores with the same identity, because one was copied: refused, or given different identities
@@ -595,7 +601,7 @@ fn is_older(store: &Store, number: Volume, superblock: &Superblock) -> bool {
 }
 
 /// The number of each store in the flash tier's table, or the mismatch.
-fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, String> {
+fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, TierMismatch> {
     let bound: BTreeMap<[u8; 16], Volume> =
         superblock.bindings.iter().map(|b| (b.uuid, b.volume)).collect();
     let mut numbers = Vec::new();
@@ -608,13 +614,13 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, Str
         match bound.get(&store.uuid) {
             Some(&number) if !foreign && number.index() < stores.len() => numbers.push(number),
             Some(_) => {
-                return Err(format!("volume {} has since been used with another tier", store.name));
+                return Err(TierMismatch::UsedWithAnother { volume: store.name.clone() });
             }
-            None => return Err(format!("volume {} does not belong to it", store.name)),
+            None => return Err(TierMismatch::NotBound { volume: store.name.clone() }),
         }
     }
     if bound.len() != stores.len() {
-        return Err(format!("it belongs to {} volumes, not {}", bound.len(), stores.len()));
+        return Err(TierMismatch::Count { bound: bound.len(), configured: stores.len() });
     }
     Ok(numbers)
 }

@@ -16,7 +16,7 @@ use forebay_setup::SetupError;
 
 use crate::core::{Core, Life};
 use crate::engine::Engine;
-use crate::error::EngineError;
+use crate::error::{DestageFailure, DirtyLeft, EngineError, FailingStore};
 use crate::faults;
 use crate::fingerprint::SealContents;
 use crate::options::VolumeDescription;
@@ -225,50 +225,33 @@ impl Engine {
         let acknowledged = core.answers_from_memory();
         drop(core);
         // Nothing is unreadable any more if clients have overwritten it meanwhile.
-        let unreadable = match error {
-            DestageError::Unreadable => faults::unreadable(self),
-            _ => None,
+        let why = match faults::unreadable(self) {
+            Some(blocks) if error == DestageError::Unreadable => DestageFailure::Unreadable(blocks),
+            _ => DestageFailure::Other(error),
         };
-        let why = unreadable.unwrap_or_else(|| error.to_string());
         let core = self.shared.lock_anyway();
-        let failure = |v: &VolumeDescription| {
+        let failing = |v: &VolumeDescription| {
             core.cache().volume_stats(v.volume).filter(|s| s.dirty_blocks > 0)?;
             let error = core.cache().last_backing_failure(v.volume)?;
-            Some(self.stores.why(v.volume, error))
+            let failure = self.stores.failure(v.volume, error);
+            Some(FailingStore { volume: v.name.clone(), failure })
         };
-        let failures = self.volumes().iter().filter_map(|v| Some((&v.name, failure(v)?)));
-        let on: String =
-            failures.map(|(name, error)| format!("; volume {name}: {error}")).collect();
+        let stores = self.volumes().iter().filter_map(failing).collect();
         drop(core);
         let ended = self.reaper.is_none();
         let on_flash = dirty - in_memory.min(dirty);
         let left = match (self.has_flash, ended) {
+            (true, true) if in_memory > 0 && acknowledged => {
+                DirtyLeft::NewestLost { on_flash, lost: in_memory }
+            }
             (true, true) if in_memory > 0 => {
-                let (stay, lost) = (stay(on_flash, "on the flash tier"), blocks(in_memory, ""));
-                match acknowledged {
-                    true => {
-                        format!("{stay}; the newest data of {lost} was only in memory and is lost")
-                    }
-                    false => format!("{stay}; unacknowledged writes of {lost} are lost"),
-                }
+                DirtyLeft::UnacknowledgedLost { on_flash, lost: in_memory }
             }
-            (true, true) => stay(dirty, "on the flash tier"),
-            (true, false) => stay(dirty, "on the flash tier or in memory"),
-            (false, false) => stay(dirty, "in memory"),
-            (false, true) => {
-                let dirty = blocks(dirty, "dirty ");
-                format!("the newest data of {dirty} was only in memory and is lost")
-            }
+            (true, true) => DirtyLeft::OnFlash(dirty),
+            (true, false) => DirtyLeft::OnFlashOrInMemory(dirty),
+            (false, false) => DirtyLeft::InMemory(dirty),
+            (false, true) => DirtyLeft::AllLost(dirty),
         };
-        EngineError::Destage { what, why: why + &on, left }
+        EngineError::Destage { what, why, stores, left }
     }
-}
-
-fn stay(dirty: u64, place: &str) -> String {
-    let verb = if dirty == 1 { "stays" } else { "stay" };
-    format!("{} {verb} {place}", blocks(dirty, "dirty "))
-}
-
-fn blocks(n: u64, kind: &str) -> String {
-    format!("{n} {kind}block{}", if n == 1 { "" } else { "s" })
 }

@@ -22,6 +22,7 @@ use crate::client_holds::{ClientHolds, HeldBack};
 use crate::core::{Core, Life};
 use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
+use crate::faults::OrderNews;
 use crate::fingerprint::{Fingerprint, SealContents};
 use crate::news::Rest;
 use crate::operate::Orders;
@@ -171,21 +172,15 @@ impl Engine {
         self.seal(dropped.iter().map(|v| void(v.volume)).collect()).map_err(failed(what))?;
         // Until clients continue, nothing of them is cached that could be out of date.
         dropped.iter().for_each(|v| notes[v.volume] = None);
-        for (these, which) in [
-            (
-                "during the quiesce, other programs changed the backing stores of these volumes",
-                volumes(|d| matches!(d, Ok(true))),
-            ),
-            (
-                "after the quiesce, the backing stores of these volumes could not be read",
-                volumes(Result::is_err),
-            ),
-        ] {
-            let names = which.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
-            if !names.is_empty() {
-                self.news().push(format!("{these}: {names}; their cached data was dropped"));
-            }
-        }
+        let names = |is: fn(&Result<bool, EngineError>) -> bool| -> Vec<String> {
+            volumes(is).into_iter().map(|v| v.name.clone()).collect()
+        };
+        let (changed, unread) = (names(|d| matches!(d, Ok(true))), names(Result::is_err));
+        let news = [
+            OrderNews::StoresChanged { volumes: changed },
+            OrderNews::StoresUnread { volumes: unread },
+        ];
+        self.news().extend(news.into_iter().filter(|news| !news.volumes().is_empty()));
         Ok(())
     }
 

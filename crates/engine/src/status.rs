@@ -12,6 +12,7 @@ use forebay_results::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::faults::FlashGivenUp;
 use crate::options::VolumeDescription;
 use crate::shared::Shared;
 
@@ -233,29 +234,6 @@ pub struct Tiers {
     pub flash_write_amplification: f64,
 }
 
-/// The message of a cache that has given up its flash.
-pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<String> {
-    if !cache.has_given_up() {
-        return None;
-    }
-    let lags = |v: &&VolumeDescription| !cache.passes_through(v.volume);
-    let left: Vec<_> = volumes.iter().filter(lags).map(|v| v.name.as_str()).collect();
-    let what = "flash will not be written to until the next start, because it failed or because \
-                too many of its blocks cannot be read";
-    Some(match left.as_slice() {
-        [] => format!(
-            "{what}. All volumes run without flash: they are cached in memory only, and writes go \
-             through to their backing stores"
-        ),
-        left => format!(
-            "{what}. These volumes still depend on flash: {}. Their flushes, and their writes to \
-             blocks that flash holds, wait for flush.give_up_after and then fail; all other \
-             requests are served. Keep the device: it holds dirty data",
-            left.join(", ")
-        ),
-    })
-}
-
 /// The state of one volume's store and records.
 struct Health {
     stats: VolumeStats,
@@ -289,7 +267,7 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
     let published = core.published_bytes();
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes() + published, cache.dirty_blocks());
     let dirty_on_flash_max = cache.dirty_share();
-    let given_up = given_up(cache, volumes);
+    let given_up = FlashGivenUp::of(cache, volumes);
     let (dram_blocks, unsettled) = (cache.dram_blocks(), cache.unsettled());
     let (devices, in_flight) = (core.device_stats(), core.in_flight() as u64);
     let components = core.device_latencies();
@@ -322,7 +300,7 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
         write_policy: write_policy.to_string(),
         acknowledge: acknowledge.to_string(),
         write_policy_failure: unsettled.map(policy_failure),
-        flash_failure: given_up,
+        flash_failure: given_up.map(|given_up| given_up.to_string()),
         quiesced: None,
         total: workload(&total, &all),
         volumes: volumes.iter().zip(&health).map(volume).collect(),

@@ -8,7 +8,7 @@ use forebay_cache::{DestageError, Notice, StoresLeft};
 
 use crate::backing_stores::BackingStores;
 use crate::engine::{Engine, StoreState};
-use crate::error::EngineError;
+use crate::error::{EngineError, UnsealedReason};
 use crate::news::Rest;
 use crate::options::StopMode;
 use crate::shared::Shared;
@@ -118,7 +118,7 @@ impl Engine {
             Some(Ok(_)) if unresumed.is_some() && mode != StopMode::Release => Ok(()),
             Some(Ok(left)) => self.note_stop(mode, left),
             None if mode == StopMode::Release => {
-                Err(EngineError::Unsealed("the stop was cut short".to_owned()))
+                Err(EngineError::Unsealed(UnsealedReason::CutShort))
             }
             _ => Ok(()),
         };
@@ -186,9 +186,7 @@ impl Engine {
         if self.shared.wait_for_rest(Rest::Idle, |_| Instant::now() < until).is_none() {
             // Without a note the stores are believed, as after a kill.
             return match mode {
-                StopMode::Release => Err(EngineError::Unsealed(
-                    "operations on them are still in progress".to_owned(),
-                )),
+                StopMode::Release => Err(EngineError::Unsealed(UnsealedReason::InProgress)),
                 StopMode::Keep | StopMode::Destage => Ok(()),
             };
         }
@@ -197,7 +195,8 @@ impl Engine {
             (StoresLeft::Whole, StopMode::Release) => StoreState::Released,
             (StoresLeft::Whole, StopMode::Keep | StopMode::Destage) => StoreState::Whole,
         };
-        self.note_stores(left).map(drop).map_err(|error| EngineError::Unsealed(error.to_string()))
+        let unsealed = |error| EngineError::Unsealed(UnsealedReason::Failed(Box::new(error)));
+        self.note_stores(left).map(drop).map_err(unsealed)
     }
 
     /// Ends at once, as if the process had been killed: for tests.

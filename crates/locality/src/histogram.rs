@@ -15,7 +15,7 @@
 use forebay_block::Op;
 use serde::{Deserialize, Serialize};
 
-use crate::Reuse;
+use crate::{Distance, Reuse};
 
 /// Distances below this have a counter each.
 const FINE_END: u64 = 1 << 16;
@@ -220,21 +220,18 @@ impl HistogramBuilder {
         }
     }
 
-    /// Adds `weight` to the reads, at the smallest distance; a negative one is taken from the
-    /// smallest distances that have any.
-    pub(crate) fn correct_reads(&mut self, weight: i128) {
-        self.read.correct(weight);
-    }
-
-    /// Adds `weight` to the writes, at the smallest distance; a negative one is taken from the
-    /// smallest distances that have any.
-    pub(crate) fn correct_writes(&mut self, weight: i128) {
-        self.write.correct(weight);
-    }
-
-    /// Sets the number of writes, where the distance measures none.
-    pub(crate) fn set_unmeasured_writes(&mut self, writes: u64) {
-        self.write.unmeasured = writes * WEIGHT_ONE;
+    /// Makes the weights of reads and writes add up to `reads` and `writes`. What is missing is added at the
+    /// smallest distance, and what is too much is taken from the smallest distances that have any.
+    pub(crate) fn correct(&mut self, distance: Distance, reads: u64, writes: u64) {
+        let missing =
+            |seen: u64, weight: u128| i128::from(seen) * i128::from(WEIGHT_ONE) - weight as i128;
+        let [read, write] = self.weights();
+        self.read.correct(missing(reads, read));
+        if distance.measures_writes() {
+            self.write.correct(missing(writes, write));
+        } else {
+            self.write.unmeasured = writes * WEIGHT_ONE;
+        }
     }
 
     /// The weight of all reads and of all writes added, in [`WEIGHT_ONE`]ths.

@@ -5,7 +5,7 @@
 use forebay_block::Op;
 
 use crate::histogram::{HistogramBuilder, SampledRate, WEIGHT_ONE};
-use crate::sample::{Sample, sample_hash, threshold};
+use crate::sample::{sample_hash, threshold};
 use crate::{Distance, LocalityError, Reuse, ReuseHistogram};
 
 /// Which blocks are in a sample, which consists of parts that share no block.
@@ -81,7 +81,7 @@ impl SampleCounts {
         sampled_blocks: u64,
         (reads, writes): (u64, u64),
     ) -> ReuseHistogram {
-        Sample::correct(distance, reads, writes, &mut self.counts);
+        self.counts.correct(distance, reads, writes);
         let mut histogram = self.counts.finish((sampled_blocks as f64 / self.rate).round() as u64);
         histogram.sampled_rate = SampledRate(self.rate);
         histogram

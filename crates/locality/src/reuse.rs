@@ -80,7 +80,7 @@ fn finish(
 ) -> ReuseHistogram {
     let Some(sample) = sample else { return counts.finish(blocks) };
     let (reads, writes) = sample.seen();
-    Sample::correct(distance, reads, writes, &mut counts);
+    counts.correct(distance, reads, writes);
     let rate = sample.rate();
     let mut histogram = counts.finish((blocks as f64 / rate).round() as u64);
     histogram.sampled_rate = SampledRate(rate);

@@ -144,24 +144,6 @@ impl Sample {
         (self.reads, self.writes)
     }
 
-    /// Makes the weights of reads and writes add up to `reads` and `writes`.
-    pub(crate) fn correct(
-        distance: Distance,
-        reads: u64,
-        writes: u64,
-        counts: &mut HistogramBuilder,
-    ) {
-        let missing =
-            |seen: u64, weight: u128| i128::from(seen) * i128::from(WEIGHT_ONE) - weight as i128;
-        let [read, write] = counts.weights();
-        counts.correct_reads(missing(reads, read));
-        if distance.measures_writes() {
-            counts.correct_writes(missing(writes, write));
-        } else {
-            counts.set_unmeasured_writes(writes);
-        }
-    }
-
     fn filter(&mut self, keys: &[u64], ops: &[Op]) {
         match self.cpu {
             Cpu::Baseline => self.filter_inline(keys, ops),

@@ -240,11 +240,11 @@ pub fn merge_slice_counts(
         (blocks, rates) = (blocks + known, rates + rate);
         counts.merge(&part);
         let share = |seen: u64| (seen as f64 / count).round() as u64;
-        Sample::correct(distance, share(seen.reads), share(seen.writes), &mut part);
+        part.correct(distance, share(seen.reads), share(seen.writes));
         own.push(part.finish(known.round() as u64));
     }
     if !own.is_empty() {
-        Sample::correct(distance, seen.reads, seen.writes, &mut counts);
+        counts.correct(distance, seen.reads, seen.writes);
     }
     let mut merged = counts.finish(blocks.round() as u64);
     merged.sampled_rate = crate::SampledRate(rates / count.max(1.0));

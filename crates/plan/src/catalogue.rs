@@ -21,7 +21,8 @@ use crate::error::PlanError;
 pub struct Catalogue {
     devices: Vec<Device>,
     combinations: Vec<Combination>,
-    /// Whether the file has combinations; else they were made up.
+    /// Whether the file has combinations, which say which devices are backing stores. Otherwise every device that
+    /// keeps its contents is taken for one in turn.
     names_combinations: bool,
 }
 
@@ -112,10 +113,33 @@ impl Catalogue {
         &self.combinations
     }
 
-    /// Whether the file says what is combined, and so which devices are backing stores; else every
-    /// device that keeps its contents is taken for one in turn.
-    pub fn names_combinations(&self) -> bool {
-        self.names_combinations
+    /// The combinations of these tiers, fastest first, in front of these backing stores, by the names
+    /// in the catalogue. No tiers: all that the catalogue combines.
+    ///
+    /// # Errors
+    /// If the catalogue has no such device or combination, or no backing store is named where the
+    /// catalogue combines none with these tiers.
+    pub fn combine(
+        &self,
+        tiers: &[String],
+        backing: &[String],
+    ) -> Result<Vec<Combination>, PlanError> {
+        for name in tiers.iter().chain(backing) {
+            self.device(name)?;
+        }
+        if backing.is_empty() && (!tiers.is_empty() || !self.names_combinations) {
+            return Err(PlanError::NoBacking);
+        }
+        let wanted = |name: &String| backing.is_empty() || backing.contains(name);
+        let found: Vec<Combination> = if tiers.is_empty() {
+            self.combinations.iter().filter(|c| wanted(&c.backing)).cloned().collect()
+        } else {
+            let durable = self.devices.iter().filter(|d| d.kind != DeviceKind::Dram);
+            let stores = durable.filter(|d| wanted(&d.name) && !tiers.contains(&d.name));
+            let of = |backing: String| Combination { tiers: tiers.to_vec(), backing };
+            stores.map(|d| of(d.name.clone())).collect()
+        };
+        if found.is_empty() { Err(PlanError::NoSuchCombination) } else { Ok(found) }
     }
 
     /// The device called `name`.

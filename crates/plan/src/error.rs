@@ -58,6 +58,12 @@ pub enum PlanError {
     /// There is nothing to serve.
     #[error("the workload reads and writes no blocks, so there is nothing to plan")]
     NoAccesses,
+    /// No backing store is named, and the catalogue combines none with tiers.
+    #[error("no backing store is named, but a plan depends on the device that the cache speeds up")]
+    NoBacking,
+    /// No combination has the tiers and backing stores asked for.
+    #[error("no combination of devices has these tiers and backing stores")]
+    NoSuchCombination,
     /// There is nothing to choose from.
     #[error("there is no usable combination of devices: {0}")]
     NoCombination(String),

@@ -2,8 +2,10 @@
 
 use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
-use crate::error::BoxError;
+use crate::error::{BoxError, PlanError};
 use crate::hierarchy::Hierarchy;
+use crate::space::Space;
+use crate::wear::WearLimit;
 
 /// Judges sizes. The analytic one is [`Analytic`]; a simulation or a replay is handed in by the
 /// caller as a closure, so that this crate depends on neither.
@@ -32,6 +34,37 @@ where
 {
     fn mean_latency_us(&mut self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<f64, BoxError> {
         self(hierarchy, sizes)
+    }
+}
+
+/// The mean latency of tiers of these sizes, in microseconds.
+pub(crate) fn evaluate(
+    space: &Space<'_>,
+    evaluator: &mut dyn Evaluator,
+    sizes: &[Units],
+) -> Result<f64, PlanError> {
+    evaluator.mean_latency_us(space.hierarchy(), sizes).map_err(|source| PlanError::Evaluation {
+        what: space.hierarchy().describe(sizes, space.cost()),
+        source,
+    })
+}
+
+/// Judges sizes as another evaluator does, but those that wear out too fast to be without end slow.
+pub(crate) struct Enduring<'a, H: ?Sized> {
+    pub counts: &'a H,
+    pub cost: &'a CostModel,
+    pub limit: Option<WearLimit>,
+    pub inner: &'a mut dyn Evaluator,
+}
+
+impl<H: HitCounts + ?Sized> Evaluator for Enduring<'_, H> {
+    fn mean_latency_us(&mut self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<f64, BoxError> {
+        match self.limit {
+            Some(limit) if !limit.allows(self.counts, hierarchy, self.cost, sizes) => {
+                Ok(f64::INFINITY)
+            }
+            _ => self.inner.mean_latency_us(hierarchy, sizes),
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
 use crate::error::PlanError;
 use crate::hierarchy::Hierarchy;
-use crate::plan::{PlanOptions, Purchase, purchase};
+use crate::plan::PlanOptions;
+use crate::purchase::{Purchase, purchase};
 
 /// Latencies this close, relative to each other, are the same but for rounding.
 const SAME: f64 = 1e-9;

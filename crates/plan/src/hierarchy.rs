@@ -11,6 +11,7 @@ use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
 use crate::device::{Device, DeviceKind};
 use crate::error::PlanError;
+use crate::wear::Wear;
 
 /// When a write reaches the backing store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -232,6 +233,29 @@ impl Hierarchy {
         let blocks: f64 =
             self.tiers.iter().zip(written).filter(flash).map(|(_, blocks)| blocks).sum();
         (blocks * cost.block_size.bytes() as f64).round() as u64
+    }
+
+    /// The wear of tiers of `sizes`, to each of which `bytes_per_day` are written.
+    pub(crate) fn wear(&self, sizes: &[Units], cost: &CostModel, bytes_per_day: &[f64]) -> Wear {
+        let mut wear = Wear {
+            flash_bytes_written_per_day: 0.0,
+            drive_writes_per_day: 0.0,
+            endurance_used: None,
+        };
+        let tiers = self.tiers.iter().zip(sizes).zip(bytes_per_day);
+        for ((device, size), bytes) in
+            tiers.filter(|((device, size), _)| device.kind == DeviceKind::Flash && size.0 > 0)
+        {
+            wear.flash_bytes_written_per_day += bytes;
+            let writes = bytes / (size.0 * cost.unit_bytes) as f64;
+            wear.drive_writes_per_day = wear.drive_writes_per_day.max(writes);
+            let used = device.drive_writes_per_day.map(|rated| writes / rated);
+            wear.endurance_used = match (wear.endurance_used, used) {
+                (Some(most), Some(used)) => Some(most.max(used)),
+                (most, used) => most.or(used),
+            };
+        }
+        wear
     }
 
     /// The devices' names, tiers first: `FastDRAM + FastSSD / SlowHDD`.

@@ -6,12 +6,12 @@ use crate::budget::budget_range;
 use crate::cost::Units;
 use crate::counts::HitCounts;
 use crate::error::PlanError;
-use crate::evaluate::Analytic;
+use crate::evaluate::{Analytic, Enduring};
 use crate::hierarchy::Hierarchy;
 use crate::plan::PlanOptions;
 use crate::search::exhaustive;
 use crate::space::Space;
-use crate::wear::{Enduring, WearLimit};
+use crate::wear::WearLimit;
 
 /// So many sizes of one hierarchy are all looked at; of more, a grid.
 const POINTS_MAX: u64 = 1 << 20;

@@ -1,22 +1,20 @@
 //! Plans: the best purchase for a budget, over every combination of a catalogue.
 
 use forebay_block::Nanos;
-use forebay_locality::Interval;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::breakeven::BreakEven;
 use crate::catalogue::{Catalogue, Combination};
-use crate::cost::{CostModel, Units};
+use crate::choice::{Choice, choose};
+use crate::cost::CostModel;
 use crate::counts::HitCounts;
 use crate::error::PlanError;
 use crate::evaluate::{Analytic, Evaluator};
 use crate::hierarchy::{Hierarchy, WritePolicy};
-use crate::judged_by::JudgedBy;
-use crate::ratio::{HitMiss, Tradeoff};
-use crate::search::{CydoniaOptions, Found, cydonia, evaluate, exhaustive};
-use crate::space::Space;
-use crate::wear::{Enduring, SECONDS_PER_DAY, Wear, WearLimit};
+use crate::purchase::Purchase;
+use crate::search::CydoniaOptions;
+use crate::space::{Space, cheaper};
+use crate::wear::WearLimit;
 
 /// How sizes are searched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,132 +98,6 @@ pub struct Plan {
     pub wears_out: Vec<String>,
 }
 
-/// The best that one combination of devices gives for the budget.
-#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
-pub struct Choice {
-    /// The tiers to buy.
-    #[serde(flatten)]
-    pub purchase: Purchase,
-    /// The single tier of the same cost and the same tier-1 device (tables call it "one tier, same cost").
-    pub baseline: Purchase,
-    /// The single tier that the whole budget buys, of the same tier-1 device. Where the formulas and a judge
-    /// differ, it may turn out to be faster than the choice. If it is only one unit larger than the baseline,
-    /// the baseline stands for it, so that nobody judges both.
-    #[serde(skip)]
-    pub whole_budget: Purchase,
-    /// Latency that the choice saves, as a fraction of the baseline's latency.
-    pub latency_reduction: f64,
-    /// [Hit-miss ratio](docs/planning-reference.md#when-does-a-second-tier-help) of adding this tier 2 to
-    /// this tier 1; null without a second tier, or if it is infinite.
-    pub hit_miss_ratio: Option<f64>,
-    /// [Overhead-gain ratio](docs/planning-reference.md#when-does-a-second-tier-help) of the devices; null
-    /// without a second tier, or if hits in tier 2 save no time.
-    pub overhead_gain_ratio: Option<f64>,
-    /// Comparison of the cost with that of growing tier 1 instead; null if no single tier is as fast,
-    /// or if tier 1 alone already is.
-    pub break_even: Option<BreakEven>,
-    /// A purchase that is faster according to the formulas but exceeds the wear limit (`wear_max`); null if
-    /// there is none.
-    pub wears_out: Option<Purchase>,
-    /// Number of evaluated sizes of this combination, not counting the single tier.
-    pub evaluations: u64,
-}
-
-/// Tiers of given sizes, what they cost and what they do.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Purchase {
-    /// The tiers, tier 1 first; a tier of 0 bytes is not bought.
-    pub tiers: Vec<Tier>,
-    /// The device of the backing store.
-    pub backing: String,
-    /// Cost of the tiers with their metadata, in US dollars.
-    pub cost_usd: f64,
-    /// Mean latency of a block access, by the method that `judged_by` names.
-    pub mean_latency_us: f64,
-    /// Mean latency according to the formulas, regardless of `judged_by`.
-    pub analytic_latency_us: f64,
-    /// How the purchase was last evaluated.
-    pub judged_by: JudgedBy,
-    /// With `--sample`, a confidence interval of about 95 % for the mean latency according to the formulas;
-    /// otherwise null.
-    pub mean_latency_us_bounds: Option<Interval>,
-    /// 99th percentile of the latency ([Tail](docs/planning-reference.md#tail)): of block accesses in the
-    /// formulas, of requests in a simulation or replay.
-    pub p99_latency_us: f64,
-    /// 99.9th percentile of the latency of the same accesses or requests.
-    pub p999_latency_us: f64,
-    /// Mean latency of reads according to the formulas, without write-backs.
-    pub read_latency_us: f64,
-    /// Mean latency of writes according to the formulas, without write-backs.
-    pub write_latency_us: f64,
-    /// The shape of the hierarchy.
-    pub class: Class,
-    /// For each tier, the share of all block accesses that hit there.
-    pub hit_ratio: Vec<f64>,
-    /// For each tier, the share of reads that hit there.
-    pub read_hit_ratio: Vec<f64>,
-    /// For each tier, the share of writes that hit there.
-    pub write_hit_ratio: Vec<f64>,
-    /// Bytes written to flash tiers per day ([Wear](docs/planning-reference.md#wear)); null if the duration
-    /// is unknown.
-    pub flash_bytes_written_per_day: Option<f64>,
-    /// Drive writes per day of the most written flash tier; 0 without flash, null if the duration is
-    /// unknown.
-    pub drive_writes_per_day: Option<f64>,
-    /// Write rate of the flash tier that wears fastest, as a fraction of its rated write rate; above 1, the
-    /// tier wears out before its rated lifetime ends. Null if the duration or the rating is unknown.
-    pub endurance_used: Option<f64>,
-}
-
-/// One tier of a purchase.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Tier {
-    /// The device's name in the catalogue.
-    pub device: String,
-    /// The tier's size in bytes.
-    pub bytes: u64,
-}
-
-/// The shape of a hierarchy.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Class {
-    /// One tier only.
-    Single,
-    /// Each lower tier is larger than the one above it.
-    Pyramidal,
-    /// Some lower tier is not larger than the one above it.
-    NonPyramidal,
-}
-
-impl Class {
-    /// The class of tiers of these sizes, in any unit; tiers of size 0 do not count.
-    ///
-    /// ```
-    /// use forebay_plan::Class;
-    /// assert_eq!(Class::from_sizes(&[5, 0]), Class::Single);
-    /// assert_eq!(Class::from_sizes(&[5, 6]), Class::Pyramidal);
-    /// assert_eq!(Class::from_sizes(&[5, 5]), Class::NonPyramidal);
-    /// ```
-    pub fn from_sizes(sizes: &[u64]) -> Self {
-        let there: Vec<u64> = sizes.iter().copied().filter(|&s| s > 0).collect();
-        match there.len() {
-            0 | 1 => Self::Single,
-            _ if there.windows(2).all(|w| w[1] > w[0]) => Self::Pyramidal,
-            _ => Self::NonPyramidal,
-        }
-    }
-
-    /// As written in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Pyramidal => "pyramidal",
-            Self::NonPyramidal => "non-pyramidal",
-        }
-    }
-}
-
 /// Plans for each of `combinations` and puts the fastest first, judging sizes by the formulas.
 ///
 /// # Errors
@@ -295,170 +167,11 @@ pub fn plan_with<H: HitCounts + ?Sized>(
     })
 }
 
-/// Refuses a budget that does not buy one unit of any combination's tier 1. Needs no workload,
-/// so that a caller can ask before measuring one.
-///
-/// # Errors
-/// If the budget is no positive amount or buys nothing, or a combination names a device that the
-/// catalogue has not.
-pub fn check_budget(
-    catalogue: &Catalogue,
-    combinations: &[Combination],
-    budget_usd: f64,
-    cost: &CostModel,
-) -> Result<(), PlanError> {
-    let mut refused = None;
-    for combination in combinations {
-        let hierarchy = Hierarchy::new(catalogue, combination, WritePolicy::default())?;
-        match Space::for_blocks(1, &hierarchy, cost, budget_usd) {
-            Ok(_) => return Ok(()),
-            Err(error @ PlanError::BuysNothing { .. }) => refused = Some(cheaper(refused, error)),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(refused.unwrap_or_else(|| PlanError::NoCombination("none was given".into())))
-}
-
-/// The refusal that names the lower price.
-fn cheaper(before: Option<PlanError>, error: PlanError) -> PlanError {
-    let usd = |e: &PlanError| match e {
-        PlanError::BuysNothing { needed_usd, .. } => *needed_usd,
-        _ => f64::INFINITY,
-    };
-    before.filter(|b| usd(b) <= usd(&error)).unwrap_or(error)
-}
-
-/// The best sizes of one combination; none if all wear out too fast.
-fn choose<H: HitCounts + ?Sized>(
-    counts: &H,
-    space: &Space<'_>,
-    options: &PlanOptions,
-    evaluator: &mut dyn Evaluator,
-) -> Result<Option<Choice>, PlanError> {
-    let limit = options.wear_limit();
-    let (cost, hierarchy) = (space.cost(), space.hierarchy());
-    let last_max = limit.map_or(Units(0), |l| l.last_tier_max(counts, hierarchy, cost));
-    let enduring = space.clone().with_last_tier_up_to(last_max);
-    let step = |points_max| if hierarchy.tiers.len() <= 2 { 1 } else { space.step_for(points_max) };
-    let found = {
-        let mut evaluator = Enduring { counts, cost, limit, inner: &mut *evaluator };
-        match options.method {
-            Method::Exhaustive { points_max } => {
-                exhaustive(&enduring, step(points_max), &mut evaluator)?
-            }
-            Method::Cydonia(how) => cydonia(counts, &enduring, how, &mut evaluator)?,
-        }
-    };
-    let Found { sizes, mean_latency_us, baseline_us: mut single_us, evaluations } = found;
-    if !mean_latency_us.is_finite()
-        && limit.is_some_and(|l| !l.allows(counts, hierarchy, cost, &sizes))
-    {
-        return Ok(None);
-    }
-    let mut analytic = Analytic::new(counts, cost);
-    let wears_out = match limit {
-        None => None,
-        Some(limit) => {
-            let points_max = match options.method {
-                Method::Exhaustive { points_max } => points_max,
-                Method::Cydonia(_) => u64::MAX,
-            };
-            let free = exhaustive(space, step(points_max), &mut analytic)?;
-            let worn = !limit.allows(counts, hierarchy, cost, &free.sizes);
-            worn.then(|| purchase(counts, hierarchy, options, &free.sizes, free.mean_latency_us))
-        }
-    };
-    let single = space.single_tier();
-    let finite = |ratio: f64| ratio.is_finite().then_some(ratio);
-    let measured = match sizes.as_slice() {
-        [tier1, tier2, ..] if tier2.0 > 0 => {
-            let sizes = (*tier1, *tier2);
-            Some(HitMiss::measure(counts, space.hierarchy(), space.cost(), sizes))
-        }
-        _ => None,
-    };
-    if !single_us.is_finite() {
-        // It is compared with, not bought: flash that wears out, too.
-        let judged = analytic.mean_latency_us(hierarchy, &single);
-        single_us = judged.unwrap_or(f64::INFINITY);
-    }
-    let same_cost = space.single_tier_for(cost.usd(&hierarchy.tiers, &sizes));
-    let baseline_us = match &same_cost {
-        same_cost if *same_cost == single => single_us,
-        same_cost if *same_cost == sizes => mean_latency_us,
-        same_cost => evaluate(space, evaluator, same_cost)?,
-    };
-    let (whole, whole_us) = match single[0].0 <= same_cost[0].0 + 1 {
-        true => (&same_cost, baseline_us),
-        false => (&single, single_us),
-    };
-    let reduction = 1.0 - mean_latency_us / baseline_us;
-    let purchase = |sizes: &[Units], us| purchase(counts, hierarchy, options, sizes, us);
-    Ok(Some(Choice {
-        purchase: purchase(&sizes, mean_latency_us),
-        baseline: purchase(&same_cost[..1], baseline_us),
-        whole_budget: purchase(&whole[..1], whole_us),
-        latency_reduction: if reduction.is_finite() { reduction } else { 0.0 },
-        hit_miss_ratio: measured.and_then(|m| finite(m.ratio())),
-        overhead_gain_ratio: Tradeoff::from_hierarchy(space.hierarchy())
-            .and_then(|t| finite(t.overhead_gain_ratio())),
-        break_even: BreakEven::find(counts, space.hierarchy(), space.cost(), &sizes),
-        wears_out,
-        evaluations,
-    }))
-}
-
-/// Tiers of `sizes`, judged to take `mean_latency_us`.
-pub(crate) fn purchase<H: HitCounts + ?Sized>(
-    counts: &H,
-    hierarchy: &Hierarchy,
-    options: &PlanOptions,
-    sizes: &[Units],
-    mean_latency_us: f64,
-) -> Purchase {
-    let cost = &options.cost;
-    let units: Vec<u64> = sizes.iter().map(|s| s.0).collect();
-    let blocks: Vec<u64> = units.iter().map(|u| u * cost.unit_blocks()).collect();
-    let evaluation = hierarchy.evaluate(counts, &blocks);
-    let (reads, writes) = (counts.reads(), counts.writes());
-    let ratio = |hits: u64, of: u64| if of == 0 { 0.0 } else { hits as f64 / of as f64 };
-    let (r, w) = (&evaluation.read_hits[..units.len()], &evaluation.write_hits[..units.len()]);
-    let tiers = hierarchy.tiers.iter().zip(&units);
-    let days = options.duration.as_secs_f64() / SECONDS_PER_DAY;
-    let per_day = |bytes: f64| (days > 0.0).then(|| bytes / days);
-    let bytes = |blocks: f64| blocks * cost.block_size.bytes() as f64;
-    let written = evaluation.written_with(options.flash_writes);
-    let written: Option<Vec<f64>> =
-        written.into_iter().map(|blocks| per_day(bytes(blocks))).collect();
-    let wear = written.map(|bytes| Wear::from_writes(hierarchy, sizes, cost, &bytes));
-    Purchase {
-        tiers: tiers
-            .clone()
-            .map(|(d, u)| Tier { device: d.name.clone(), bytes: u * cost.unit_bytes })
-            .collect(),
-        backing: hierarchy.backing.name.clone(),
-        cost_usd: cost.usd(&hierarchy.tiers, sizes),
-        mean_latency_us,
-        analytic_latency_us: evaluation.mean_latency_us,
-        judged_by: JudgedBy::Analytic,
-        mean_latency_us_bounds: hierarchy.mean_latency_us_bounds(counts, &blocks),
-        p99_latency_us: evaluation.p99_latency_us,
-        p999_latency_us: evaluation.p999_latency_us,
-        read_latency_us: evaluation.read_latency_us,
-        write_latency_us: evaluation.write_latency_us,
-        class: Class::from_sizes(&units),
-        hit_ratio: r.iter().zip(w).map(|(r, w)| ratio(r + w, reads + writes)).collect(),
-        read_hit_ratio: r.iter().map(|&r| ratio(r, reads)).collect(),
-        write_hit_ratio: w.iter().map(|&w| ratio(w, writes)).collect(),
-        flash_bytes_written_per_day: wear.map(|w| w.flash_bytes_written_per_day),
-        drive_writes_per_day: wear.map(|w| w.drive_writes_per_day),
-        endurance_used: wear.and_then(|w| w.endurance_used),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::purchase::{Class, Tier};
+    use crate::space::check_budget;
     use crate::testing::Steps;
 
     fn counts() -> Steps {

@@ -3,7 +3,7 @@
 use crate::cost::Units;
 use crate::counts::HitCounts;
 use crate::error::PlanError;
-use crate::evaluate::Evaluator;
+use crate::evaluate::{Evaluator, evaluate};
 use crate::ratio::{HitMiss, Tradeoff, hit_miss_curve};
 use crate::space::Space;
 
@@ -133,18 +133,6 @@ fn promising<H: HitCounts + ?Sized>(counts: &H, space: &Space<'_>) -> Vec<HitMis
     sizes.retain(|s| s.ratio() > ogr);
     sizes.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()).then(a.tier1.cmp(&b.tier1)));
     sizes
-}
-
-/// The mean latency of tiers of these sizes, in microseconds.
-pub(crate) fn evaluate(
-    space: &Space<'_>,
-    evaluator: &mut dyn Evaluator,
-    sizes: &[Units],
-) -> Result<f64, PlanError> {
-    evaluator.mean_latency_us(space.hierarchy(), sizes).map_err(|source| PlanError::Evaluation {
-        what: space.hierarchy().describe(sizes, space.cost()),
-        source,
-    })
 }
 
 /// The best so far.

@@ -1,12 +1,13 @@
 //! Judging the best of a plan again, by something slower than formulas.
 
 use crate::catalogue::{Catalogue, Combination};
+use crate::choice::Choice;
 use crate::cost::{CostModel, Units};
 use crate::error::{BoxError, PlanError};
 use crate::hierarchy::Hierarchy;
 use crate::judged_by::JudgedBy;
-use crate::plan::{Choice, Class, Plan, PlanOptions, Purchase};
-use crate::wear::Wear;
+use crate::plan::{Plan, PlanOptions};
+use crate::purchase::{Class, Purchase};
 
 /// What a judge says of a hierarchy whose tiers have given sizes.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -42,7 +43,7 @@ impl Judgement {
         purchase.hit_ratio = judged.hit_ratio;
         purchase.hit_ratio.resize(purchase.tiers.len(), 0.0);
         let wear = judged.bytes_written_per_day;
-        let wear = wear.map(|bytes| Wear::from_writes(&hierarchy, &sizes, cost, &bytes));
+        let wear = wear.map(|bytes| hierarchy.wear(&sizes, cost, &bytes));
         purchase.flash_bytes_written_per_day = wear.map(|w| w.flash_bytes_written_per_day);
         purchase.drive_writes_per_day = wear.map(|w| w.drive_writes_per_day);
         purchase.endurance_used = wear.and_then(|w| w.endurance_used);

@@ -9,7 +9,7 @@ use crate::counts::HitCounts;
 use crate::error::PlanError;
 use crate::evaluate::Analytic;
 use crate::hierarchy::Hierarchy;
-use crate::plan::Class;
+use crate::purchase::Class;
 use crate::search::{CydoniaOptions, Found, cydonia, exhaustive};
 use crate::space::Space;
 

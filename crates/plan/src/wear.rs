@@ -10,8 +10,6 @@ use forebay_block::Nanos;
 use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
 use crate::device::DeviceKind;
-use crate::error::BoxError;
-use crate::evaluate::Evaluator;
 use crate::hierarchy::Hierarchy;
 
 pub(crate) const SECONDS_PER_DAY: f64 = 86_400.0;
@@ -23,36 +21,6 @@ pub(crate) struct Wear {
     pub drive_writes_per_day: f64,
     /// The part that is used of the rating of the tier that wears fastest; none where no tier has one.
     pub endurance_used: Option<f64>,
-}
-
-impl Wear {
-    /// The wear of tiers of `sizes`, to each of which `bytes_per_day` are written.
-    pub fn from_writes(
-        hierarchy: &Hierarchy,
-        sizes: &[Units],
-        cost: &CostModel,
-        bytes_per_day: &[f64],
-    ) -> Self {
-        let mut wear = Self {
-            flash_bytes_written_per_day: 0.0,
-            drive_writes_per_day: 0.0,
-            endurance_used: None,
-        };
-        let tiers = hierarchy.tiers.iter().zip(sizes).zip(bytes_per_day);
-        for ((device, size), bytes) in
-            tiers.filter(|((device, size), _)| device.kind == DeviceKind::Flash && size.0 > 0)
-        {
-            wear.flash_bytes_written_per_day += bytes;
-            let writes = bytes / (size.0 * cost.unit_bytes) as f64;
-            wear.drive_writes_per_day = wear.drive_writes_per_day.max(writes);
-            let used = device.drive_writes_per_day.map(|rated| writes / rated);
-            wear.endurance_used = match (wear.endurance_used, used) {
-                (Some(most), Some(used)) => Some(most.max(used)),
-                (most, used) => most.or(used),
-            };
-        }
-        wear
-    }
 }
 
 /// How fast flash may wear out at most.
@@ -142,25 +110,6 @@ impl WearLimit {
         let blocks = evaluation.written_with(self.flash_writes);
         let daily: Vec<f64> =
             blocks.iter().map(|blocks| blocks * cost.block_size.bytes() as f64 / days).collect();
-        Wear::from_writes(hierarchy, sizes, cost, &daily).endurance_used
-    }
-}
-
-/// Judges sizes as another evaluator does, but those that wear out too fast to be without end slow.
-pub(crate) struct Enduring<'a, H: ?Sized> {
-    pub counts: &'a H,
-    pub cost: &'a CostModel,
-    pub limit: Option<WearLimit>,
-    pub inner: &'a mut dyn Evaluator,
-}
-
-impl<H: HitCounts + ?Sized> Evaluator for Enduring<'_, H> {
-    fn mean_latency_us(&mut self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<f64, BoxError> {
-        match self.limit {
-            Some(limit) if !limit.allows(self.counts, hierarchy, self.cost, sizes) => {
-                Ok(f64::INFINITY)
-            }
-            _ => self.inner.mean_latency_us(hierarchy, sizes),
-        }
+        hierarchy.wear(sizes, cost, &daily).endurance_used
     }
 }

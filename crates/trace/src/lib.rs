@@ -39,6 +39,7 @@ mod reader;
 mod sample;
 mod source;
 mod synth;
+mod wanted;
 mod write;
 
 pub use batch::{Batch, Record};
@@ -60,4 +61,5 @@ pub use sample::{
 };
 pub use source::{Progress, is_read_once, stem};
 pub use synth::{Arrival, Component, Pattern, Phase, SizeShare, Spec, Synth, ZoneShare};
+pub use wanted::{ShadowedNumber, is_wanted, shadowed_numbers};
 pub use write::{LeftOut, TraceWriter, create, writable_formats};

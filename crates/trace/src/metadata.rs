@@ -58,22 +58,6 @@ pub struct VolumeInfo {
     pub bytes: Option<u64>,
 }
 
-impl VolumeInfo {
-    /// Whether a user means this volume, which has this `number`, by `wanted`: its name, or its number
-    /// unless its name is a number itself.
-    ///
-    /// ```
-    /// # use forebay_trace::VolumeInfo;
-    /// let named = |name: &str| VolumeInfo { name: name.into(), bytes: None };
-    /// assert!(named("db").is_called(1, "db") && named("db").is_called(1, "1"));
-    /// assert!(named("7").is_called(1, "7") && !named("7").is_called(1, "1"));
-    /// ```
-    pub fn is_called(&self, number: usize, wanted: &str) -> bool {
-        let numeric = !self.name.is_empty() && self.name.bytes().all(|b| b.is_ascii_digit());
-        self.name == wanted || (!numeric && wanted == number.to_string())
-    }
-}
-
 /// How content was hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashInfo {

@@ -6,8 +6,8 @@ use crate::{
     Merged, OpenOptions, Result, TraceError, TraceReader, formats,
     gaps::FollowGaps,
     long_zeroing::LongZeroingAsTrim,
-    reader::Selected,
     source::{Source, is_read_once},
+    wanted::Selected,
 };
 
 /// Opens a trace, plain or compressed with gzip, zstd or xz; "-" is standard input. Of pipes, see

@@ -10,7 +10,7 @@ pub struct OpenOptions {
     pub format: Option<String>,
     /// Count bad lines and records and pass over them, instead of stopping at the first.
     pub skip_bad_lines: bool,
-    /// Only these volumes, by name or number; all if empty.
+    /// Only these volumes, by name or number ([`is_wanted`](crate::is_wanted)); all if empty.
     pub volumes: Vec<String>,
     /// The most requests that are read.
     pub limit: Option<u64>,

@@ -1,6 +1,9 @@
 //! Reading traces: the trait, and the steps between a format's own records and the user.
 
-use crate::{Batch, Clock, Counters, HashInfo, Metadata, Progress, Result, TraceError, VolumeInfo};
+use crate::{
+    Batch, Clock, Counters, HashInfo, Metadata, Progress, Result, ShadowedNumber, TraceError,
+    VolumeInfo,
+};
 use forebay_block::Request;
 
 /// How many requests a batch holds unless there is a reason for another number.
@@ -18,6 +21,11 @@ pub trait TraceReader: Send {
 
     /// How far the files have been read.
     fn progress(&self) -> Progress;
+
+    /// Among the volumes known so far: names by which volumes were chosen, and which are numbers of others.
+    fn shadowed_numbers(&self) -> Vec<ShadowedNumber> {
+        Vec::new()
+    }
 
     /// Replaces `batch` by the next requests, some thousands at most, and returns how many they
     /// are; 0 means that the trace has ended.
@@ -45,6 +53,9 @@ impl<T: TraceReader + ?Sized> TraceReader for Box<T> {
     }
     fn progress(&self) -> Progress {
         (**self).progress()
+    }
+    fn shadowed_numbers(&self) -> Vec<ShadowedNumber> {
+        (**self).shadowed_numbers()
     }
     fn read_batch(&mut self, batch: &mut Batch) -> Result<usize> {
         (**self).read_batch(batch)
@@ -179,83 +190,5 @@ impl<R: Raw> TraceReader for Rebased<R> {
         }
         self.metadata.hashes = about.hashes;
         filled.map(|()| batch.len())
-    }
-}
-
-/// Passes on only some volumes, and a limited number of requests.
-pub(crate) struct Selected<R> {
-    inner: R,
-    wanted: Vec<String>,
-    /// For each volume number known so far, whether it is wanted.
-    chosen: Vec<bool>,
-    left: u64,
-}
-
-impl<R: TraceReader> Selected<R> {
-    pub(crate) fn new(inner: R, wanted: Vec<String>, limit: Option<u64>) -> Self {
-        Selected { inner, wanted, chosen: Vec::new(), left: limit.unwrap_or(u64::MAX) }
-    }
-
-    fn choose(&mut self) {
-        for (n, v) in self.inner.metadata().volumes.iter().enumerate().skip(self.chosen.len()) {
-            self.chosen.push(self.wanted.iter().any(|w| v.is_called(n, w)));
-        }
-    }
-
-    /// The trace has ended; were the volumes there at all?
-    fn check_names(&self) -> Result<()> {
-        let volumes = &self.inner.metadata().volumes;
-        let there = |w: &str| volumes.iter().enumerate().any(|(n, v)| v.is_called(n, w));
-        let missing = self.wanted.iter().filter(|w| !there(w)).map(|w| format!("`{w}`"));
-        let missing: Vec<_> = missing.collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let known: Vec<_> = volumes.iter().take(20).map(|v| v.name.as_str()).collect();
-        Err(TraceError::Options(format!(
-            "the trace has no volume {}; it has {}{}",
-            missing.join(", "),
-            known.join(", "),
-            if volumes.len() > 20 { ", ..." } else { "" }
-        )))
-    }
-}
-
-impl<R: TraceReader> TraceReader for Selected<R> {
-    fn metadata(&self) -> &Metadata {
-        self.inner.metadata()
-    }
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-    fn progress(&self) -> Progress {
-        self.inner.progress()
-    }
-    fn read_batch(&mut self, batch: &mut Batch) -> Result<usize> {
-        if self.left == 0 {
-            batch.clear();
-            return Ok(0);
-        }
-        loop {
-            let read = self.inner.read_batch(batch);
-            if !self.wanted.is_empty() {
-                self.choose();
-                let chosen = &self.chosen;
-                batch.retain(|b, i| chosen.get(b.volume[i] as usize) == Some(&true));
-            }
-            if batch.len() as u64 >= self.left {
-                // What comes after the limit does not matter, not even an error.
-                batch.truncate(self.left as usize);
-                self.left = 0;
-                return Ok(batch.len());
-            }
-            self.left -= batch.len() as u64;
-            match read {
-                Ok(0) => return self.check_names().map(|()| 0),
-                Ok(_) if batch.is_empty() => {}
-                Ok(_) => return Ok(batch.len()),
-                Err(e) => return Err(e),
-            }
-        }
     }
 }

@@ -232,6 +232,31 @@ fn volumes_are_chosen_by_name_or_number_and_limits_end_the_trace() {
     }
 }
 
+/// Method: a volume `0` that appears after the volume with this number, in the first batch or later.
+#[test]
+fn a_number_that_is_the_name_of_a_volume_means_this_volume() {
+    let of = |names: &[&str]| -> Vec<u8> {
+        let lines = names.iter().map(|name| format!("0,{name},read,0,4096\n"));
+        ("time_ns,volume,op,offset,length\n".to_owned() + &lines.collect::<String>()).into_bytes()
+    };
+    let numbers = |bytes: &[u8], wanted: &[&str]| {
+        let volumes = wanted.iter().map(|w| w.to_string()).collect();
+        let options = OpenOptions { volumes, ..OpenOptions::default() };
+        read(bytes, &options).map(|(r, ..)| r.iter().map(|r| r.volume.0).collect::<Vec<_>>())
+    };
+    let early = of(&["db", "0", "db", "web"]);
+    assert_eq!(numbers(&early, &["0"]).unwrap(), [1]);
+    assert_eq!(numbers(&early, &["2", "0"]).unwrap(), [1, 2]);
+    assert_eq!(numbers(&of(&["db", "web"]), &["0"]).unwrap(), [0]);
+    let mut names = vec!["db"; 100_000];
+    names.push("0");
+    let late = of(&names);
+    let error = numbers(&late, &["0"]).unwrap_err().to_string();
+    assert!(error.contains("`0` is ambiguous") && error.contains("which is called db"), "{error}");
+    assert_eq!(numbers(&late, &["db", "0"]).unwrap().len(), names.len());
+    assert_eq!(numbers(&late, &["db"]).unwrap().len(), names.len() - 1);
+}
+
 #[test]
 fn numbers_beyond_any_device_are_bad() {
     for line in [

@@ -108,6 +108,18 @@ fn mixes_phases_and_volumes_follow_the_description() {
 }
 
 #[test]
+fn keys_of_a_phase_count_for_all_its_components_together() {
+    let text =
+        "zipf:volume=a,requests=1k,rate=1k + zipf:volume=b,requests=1k then uniform:requests=10";
+    let spec = Spec::parse(text).unwrap();
+    assert_eq!(spec.repeated, ["requests"]);
+    assert_eq!(make(text).len(), 1010);
+    let once = "zipf:volume=a,requests=1k,rate=1k + zipf:volume=b then uniform:requests=10";
+    assert_eq!(make(once), make(text));
+    assert!(Spec::parse(once).unwrap().repeated.is_empty());
+}
+
+#[test]
 fn arrival_processes_have_their_rates() {
     for text in ["uniform:rate=2k,requests=20k,arrival=poisson", "uniform:rate=2k,requests=20k"] {
         let seconds = make(text).last().unwrap().time.as_secs_f64();
@@ -157,7 +169,8 @@ fn bad_descriptions_are_refused_with_the_reason() {
         ("zoned:blocks=2,zones=1@1/1@1/1@1", "at least one block"),
         ("zipf:rate=0", "rate"),
         ("zipf:arrival=closed,clients=0", "clients"),
-        ("zipf:rate=5 + uniform:rate=6", "twice"),
+        ("zipf:rate=5 + uniform:rate=6", "for all components of a phase together"),
+        ("zipf:write=0.1,write=0.2", "`write` is given twice"),
         ("zipf:start=9EiB", "8 EiB"),
         ("", "zipf"),
         ("a\n[b", "TOML"),

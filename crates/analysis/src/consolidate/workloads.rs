@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use forebay_block::Volume;
-use forebay_trace::{Metadata, VolumeInfo, stem};
+use forebay_trace::{Metadata, VolumeInfo, is_wanted, stem};
 
 use crate::{AnalysisError, Traces};
 
@@ -17,8 +17,7 @@ pub enum By {
     Volume,
 }
 
-/// Volumes that are one workload: `NAME=VOLUME,...`, by their names, or their numbers unless their
-/// names are numbers ([`VolumeInfo::is_called`]).
+/// Volumes that are one workload: `NAME=VOLUME,...`, by their names or their numbers ([`is_wanted`]).
 ///
 /// ```
 /// use forebay_analysis::consolidate::Group;
@@ -79,7 +78,7 @@ impl<'a> Workloads<'a> {
         let number = volume.0 as usize;
         let unnamed = || VolumeInfo { name: volume.0.to_string(), bytes: None };
         let info = metadata.volumes.get(number).cloned().unwrap_or_else(unnamed);
-        let group = self.groups.iter().position(|g| g.has(number, &info));
+        let group = self.groups.iter().position(|g| g.has(number, &metadata.volumes));
         let workload = match (self.by, group) {
             // A single trace is not merged and does not say.
             (By::File, _) => metadata.volume_traces.get(number).copied().unwrap_or(0),
@@ -98,21 +97,35 @@ impl<'a> Workloads<'a> {
     /// Refuses groups of volumes that there are not, or that are in two of them.
     pub fn check_groups(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
         let known = |wanted: &String| {
-            let mut volumes = metadata.volumes.iter().enumerate();
-            volumes.any(|(n, v)| v.is_called(n, wanted))
+            (0..metadata.volumes.len()).any(|n| is_wanted(&metadata.volumes, n, wanted))
         };
         let named = self.groups.iter().flat_map(|g| &g.volumes);
         let Some(missing) = named.into_iter().find(|volume| !known(volume)) else {
+            self.check_late_names(metadata)?;
             return self.check_apart(metadata);
         };
         let known = metadata.volumes.iter().map(|v| v.name.clone()).collect();
         Err(AnalysisError::NoGroupVolume { name: missing.clone(), known })
     }
 
+    /// Refuses a volume that was counted in a group by its number, before a volume appeared that has this
+    /// number as its name.
+    fn check_late_names(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
+        for (number, volume) in metadata.volumes.iter().enumerate() {
+            let workload = self.of_volume.get(&Volume(number as u32));
+            let group = workload.and_then(|&workload| self.groups.get(workload));
+            if group.is_some_and(|group| !group.has(number, &metadata.volumes)) {
+                let (name, other) = (number.to_string(), volume.name.clone());
+                return Err(AnalysisError::LateName { name, other });
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses a volume that one group has by its name and another by its number.
     fn check_apart(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
         for (number, volume) in metadata.volumes.iter().enumerate() {
-            let mut having = self.groups.iter().filter(|g| g.has(number, volume));
+            let mut having = self.groups.iter().filter(|g| g.has(number, &metadata.volumes));
             if let (Some(one), Some(other)) = (having.next(), having.next()) {
                 return Err(AnalysisError::InTwoGroups {
                     volume: volume.name.clone(),
@@ -162,8 +175,8 @@ pub fn check_names(groups: &[Group]) -> Result<(), AnalysisError> {
 }
 
 impl Group {
-    fn has(&self, number: usize, volume: &VolumeInfo) -> bool {
-        self.volumes.iter().any(|wanted| volume.is_called(number, wanted))
+    fn has(&self, number: usize, volumes: &[VolumeInfo]) -> bool {
+        self.volumes.iter().any(|wanted| is_wanted(volumes, number, wanted))
     }
 }
 
@@ -174,8 +187,8 @@ mod tests {
     #[test]
     fn a_group_is_a_name_and_volumes() {
         let group: Group = "web=vm1,vm2".parse().unwrap();
-        let [vm2, vm3] = ["vm2", "vm3"].map(|name| VolumeInfo { name: name.into(), bytes: None });
-        assert!(group.has(7, &vm2) && !group.has(7, &vm3));
+        let volumes = named(&["vm2", "vm3"]).volumes;
+        assert!(group.has(0, &volumes) && !group.has(1, &volumes));
         for text in ["web", "=vm1", "web=", "web=vm1,,vm2"] {
             assert!(text.parse::<Group>().is_err(), "{text}");
         }
@@ -212,6 +225,18 @@ mod tests {
         assert_eq!(grouped(&["x", "y", "z"], &["a=1,z"]).unwrap(), [1, 0, 0]);
         let both = grouped(&["x", "y"], &["a=x", "b=0"]);
         assert!(matches!(both, Err(AnalysisError::InTwoGroups { .. })), "{both:?}");
+        // Volume number 0 is not meant if there is a volume of this name.
+        assert_eq!(grouped(&["x", "0"], &["a=0"]).unwrap(), [1, 0]);
+        assert_eq!(grouped(&["x", "0"], &["a=x", "b=0"]).unwrap(), [0, 1]);
+    }
+
+    #[test]
+    fn a_volume_of_a_group_by_a_number_that_turns_out_to_be_a_name_is_refused() {
+        let groups = ["a=0".parse().unwrap()];
+        let mut workloads = Workloads::new(&Traces::default(), By::Volume, &groups);
+        assert_eq!(workloads.workload_of(Volume(0), &named(&["x"])), 0);
+        let late = workloads.check_groups(&named(&["x", "0"]));
+        assert!(matches!(late, Err(AnalysisError::LateName { .. })), "{late:?}");
     }
 
     #[test]

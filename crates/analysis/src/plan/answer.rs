@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use forebay_plan::{
-    Catalogue, Choice, Combination, Hierarchy, Judge, Judged, JudgedBy, Method, ParetoPoint, Plan,
-    PlanError, PlanOptions, Profile, Purchase, Space, Units, judge_shortlist, plan_with,
+    Catalogue, Choice, Combination, Hierarchy, JudgedBy, ParetoPoint, Plan, PlanError, PlanOptions,
+    Profile, Purchase, Space,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{AnalysisError, Columns};
+use crate::Columns;
 
 /// What plans are made from.
 #[derive(Debug)]
@@ -101,51 +101,6 @@ impl Basis {
 }
 
 impl Answer {
-    /// Has the budgets asked for judged by something slower than formulas: after an exhaustive
-    /// search its shortlist, and of Cydonia every evaluation.
-    pub(super) fn judge(
-        &mut self,
-        shortlist: usize,
-        judge: &mut Judge<'_>,
-    ) -> Result<(), AnalysisError> {
-        let basis = &self.basis;
-        let mut known: Vec<(Hierarchy, Vec<Units>, Option<Judged>)> = Vec::new();
-        let mut once = |hierarchy: &Hierarchy, sizes: &[Units]| {
-            let seen = known.iter().find(|(h, s, _)| h == hierarchy && s == sizes);
-            if let Some((.., judged)) = seen {
-                return Ok(judged.clone());
-            }
-            let judged = judge(hierarchy, sizes)?;
-            known.push((hierarchy.clone(), sizes.to_vec(), judged.clone()));
-            Ok(judged)
-        };
-        for plan in &mut self.plans {
-            let shortlist = match basis.options.method {
-                Method::Exhaustive { .. } => shortlist,
-                Method::Cydonia(_) => {
-                    let mut evaluator = |hierarchy: &Hierarchy, sizes: &[Units]| {
-                        let (hierarchy, sizes) = bought(hierarchy, sizes);
-                        // What there is no such cache for is not to be found.
-                        Ok(once(&hierarchy, &sizes)?.map_or(f64::INFINITY, |j| j.mean_latency_us))
-                    };
-                    *plan = plan_with(
-                        &*basis.profile,
-                        &basis.catalogue,
-                        &basis.combinations,
-                        plan.budget_usd,
-                        &basis.options,
-                        &mut evaluator,
-                    )?;
-                    usize::MAX
-                }
-            };
-            let by = (shortlist, self.judged_by);
-            judge_shortlist(plan, &basis.catalogue, &basis.options, by, &mut once)?;
-        }
-        self.judgements = known.iter().filter(|(.., judged)| judged.is_some()).count() as u64;
-        Ok(())
-    }
-
     /// One row per budget and combination, of the budgets asked for and of the sweep.
     pub fn rows(&self) -> Columns {
         let plans = self.plans.iter().chain(&self.sweep);
@@ -200,13 +155,4 @@ fn row(plan: &Plan, choice: &Choice) -> Row {
         evaluations: choice.evaluations,
     };
     (chosen, purchase.clone())
-}
-
-/// The tiers that have a size.
-fn bought(hierarchy: &Hierarchy, sizes: &[Units]) -> (Hierarchy, Vec<Units>) {
-    let there = |tier: &usize| sizes.get(*tier).is_some_and(|size| size.0 > 0);
-    let kept: Vec<usize> = (0..hierarchy.tiers.len()).filter(there).collect();
-    let tiers = kept.iter().map(|&tier| hierarchy.tiers[tier].clone()).collect();
-    let sizes = kept.iter().map(|&tier| sizes[tier]).collect();
-    (Hierarchy { tiers, ..hierarchy.clone() }, sizes)
 }

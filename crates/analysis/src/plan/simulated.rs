@@ -5,12 +5,16 @@ use std::sync::Arc;
 use forebay_block::{Nanos, Op, Request};
 use forebay_config::Config;
 use forebay_model::Profile;
-use forebay_plan::{BoxError, CostModel, Device, Hierarchy, Judged, Units};
+use forebay_plan::{
+    BoxError, CostModel, Device, Hierarchy, Judged, PlanError, PlanOptions, Purchase, Units, plan,
+};
+use forebay_replay::VolumeSurvey;
 use forebay_simulate::{Defaults, Memory, Options, Pacing, Scenario, Simulation, TracedVolume};
 use forebay_trace::{Batch, open_all};
 
 use super::cache::{judged, label, sized};
-use crate::{Note, Observer, Traces, Unit};
+use super::{Basis, Evaluate, Question, Workload};
+use crate::{AnalysisError, Note, Observer, Traces, Unit};
 
 /// How often a simulation looks whether it is to stop, in requests.
 const CHECK_PERIOD: u64 = 1 << 16;
@@ -88,6 +92,82 @@ impl Simulator<'_> {
         scenario.volumes.iter_mut().for_each(|v| v.backing = backing.clone());
         Ok(scenario)
     }
+}
+
+impl Question {
+    /// What the configured cache writes to flash, as a share of what the formulas count: by one simulation, of
+    /// the fastest two tiers that the largest budget buys, whatever they wear. 1 where nothing is configured, or
+    /// no limit asks for it.
+    pub(super) fn flash_writes(
+        &self,
+        basis: &Basis,
+        largest_usd: f64,
+        workload: &Workload,
+        observer: &dyn Observer,
+    ) -> Result<f64, AnalysisError> {
+        let Evaluate::Simulate { cache: Some(cache), .. } = &self.evaluate else { return Ok(1.0) };
+        if basis.options.wear_limit().is_none() {
+            return Ok(1.0);
+        }
+        let free = PlanOptions { wear_max: None, ..basis.options.clone() };
+        let Basis { profile, catalogue, combinations, .. } = basis;
+        let plan = plan(&**profile, catalogue, combinations, largest_usd, &free)?;
+        let has_flash = |purchase: &Purchase| match purchase.tiers.as_slice() {
+            [_, second] => purchase.flash_bytes_written_per_day > Some(0.0) && second.bytes > 0,
+            _ => false,
+        };
+        let Some(choice) = plan.choices.iter().find(|choice| has_flash(&choice.purchase)) else {
+            return Ok(1.0);
+        };
+        let cache = simulated_cache(Some(cache))?;
+        let simulator = self.simulator(&cache, workload, observer);
+        let (hierarchy, sizes) = choice.purchase.bought(&basis.catalogue, &free)?;
+        let judged = simulator.judge(&hierarchy, &sizes).map_err(|source| {
+            AnalysisError::from(PlanError::Evaluation { what: hierarchy.label(), source })
+        })?;
+        let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * free.cost.unit_blocks()).collect();
+        let by_formulas = hierarchy.evaluate(&*basis.profile, &blocks).blocks_written[1];
+        let bytes = by_formulas as f64 * free.cost.block_size.bytes() as f64;
+        let days = basis.options.duration.as_secs_f64() / 86_400.0;
+        let written = judged.and_then(|judged| judged.bytes_written_per_day);
+        Ok(written.map_or(1.0, |written| written[1] * days / bytes))
+    }
+
+    pub(super) fn simulator<'a>(
+        &'a self,
+        cache: &'a Config,
+        workload: &Workload,
+        observer: &'a dyn Observer,
+    ) -> Simulator<'a> {
+        Simulator {
+            traces: &self.traces,
+            observer,
+            cost: self.options.cost,
+            cache,
+            volumes: self.volumes(workload),
+            requests: workload.described.requests,
+            duration: workload.profile.duration(),
+        }
+    }
+
+    /// The volumes as a simulation has them, in whole blocks.
+    fn volumes(&self, workload: &Workload) -> Vec<TracedVolume> {
+        let block = self.options.cost.block_size.bytes();
+        let number = |at: usize| forebay_block::Volume(at as u32);
+        let volume = |(at, volume): (usize, &VolumeSurvey)| TracedVolume {
+            name: workload.described.volume_name(number(at)),
+            bytes: volume.end_bytes.next_multiple_of(block),
+        };
+        workload.survey.volumes.iter().enumerate().map(volume).collect()
+    }
+}
+
+/// The cache that is simulated.
+pub fn simulated_cache(configured: Option<&Config>) -> Result<Config, AnalysisError> {
+    let usual = Config::from_toml("[flash]\npath = 'simulated'\n")?;
+    let Some(mut config) = configured.cloned() else { return Ok(usual) };
+    config.flash = config.flash.or(usual.flash);
+    Ok(config)
 }
 
 /// As in the formulas: one block after another, each as long as the catalogue says, whether they

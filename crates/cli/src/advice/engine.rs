@@ -248,7 +248,8 @@ fn of_log(error: &LogError, Flags { format, .. }: &Flags) -> Option<String> {
 mod tests {
     use std::path::PathBuf;
 
-    use forebay_engine::EpochError;
+    use forebay_effect::IoError;
+    use forebay_engine::{EpochError, TierMismatch, UncountedReason};
 
     use super::*;
 
@@ -268,8 +269,12 @@ mod tests {
         EngineError::Flash { path: path(), error }
     }
 
+    fn mismatch() -> TierMismatch {
+        TierMismatch::NotBound { volume: text() }
+    }
+
     fn bound() -> EngineError {
-        EngineError::Bound { path: path(), what: text() }
+        EngineError::Bound { path: path(), mismatch: mismatch() }
     }
 
     /// Every error with advice, and how the advice ends.
@@ -343,7 +348,7 @@ mod tests {
             ),
             (bound(), "or format it with --format (refused while it holds dirty data)"),
             (
-                E::Foreign { path: path(), what: text() },
+                E::Foreign { path: path(), mismatch: mismatch() },
                 "stop with --destage, or discard the data with --discard-dirty-data",
             ),
             (
@@ -365,7 +370,7 @@ mod tests {
                 "stop with --destage, or discard the data with --discard-dirty-data",
             ),
             (
-                E::Uncounted { path: path(), why: "it is damaged".to_owned() },
+                E::Uncounted { path: path(), why: UncountedReason::Damaged },
                 "Discard the data with --discard-dirty-data",
             ),
             (E::NotFlash { path: path() }, "or start with --format to overwrite it"),
@@ -441,7 +446,7 @@ mod tests {
             EngineNotice::Formatted { path: path(), key: "size", formatted: 1, configured: 2 };
         let said = explain_notice(&size, &Flags::SERVE);
         assert!(said.ends_with("when you format the tier again with --format"), "{said}");
-        let said = explain_fault(&Fault::Suspended { volume: text(), why: text() });
+        let said = explain_fault(&Fault::Suspended { volume: text(), why: IoError::Invalid });
         assert!(said.ends_with("Forebay retries every 5 seconds, and on `forebay ctl resume`"));
     }
 }

@@ -39,8 +39,8 @@ pub struct Args {
     /// Treat each volume as a workload: the same as --by volume
     #[arg(long, conflicts_with_all = ["by", "group"])]
     pub per_volume: bool,
-    /// Treat these volumes as one workload (repeatable). VOLUME is a name or, unless the volume's
-    /// name is a number itself, a number. Each volume that is in no group is a separate workload
+    /// Treat these volumes as one workload (repeatable). VOLUME is a name or, if no volume has this
+    /// name, a number. Each volume that is in no group is a separate workload
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
     /// Block size

@@ -16,6 +16,7 @@ use super::replay::target::{Opened, TargetArgs};
 use crate::args::interval;
 use crate::context::Context;
 use crate::error::CliError;
+use crate::notes;
 use crate::output::OutputArgs;
 
 /// Requests of a workload that its identity is made of at most.
@@ -82,6 +83,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let usual = if open_loop { 256 } else { 16 };
     let depth = if args.target.quiesce { 1 } else { args.queue_depth.unwrap_or(usual) };
     let mut spec = Spec::parse(&args.spec).map_err(bad_spec)?;
+    notes::repeated_keys(&spec).for_each(|note| ctx.note(note));
     if let Some(rate) = args.rate {
         at_rate(&mut spec, rate);
     }

@@ -104,8 +104,14 @@ pub enum Command {
     External(Vec<OsString>),
 }
 
+/// Runs the command of this process's command line.
+pub fn main() -> Result<(), CliError> {
+    let cli = parse()?;
+    run(cli.command, &Context::new(cli.quiet))
+}
+
 /// Reads the command line; on bad usage says so and exits with status 2.
-pub fn parse() -> Result<Cli, CliError> {
+fn parse() -> Result<Cli, CliError> {
     let parsed = description().try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
     parsed.or_else(|error| match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(name)) => {

@@ -299,16 +299,6 @@ impl Args {
         Ok(())
     }
 
-    fn catalogue(&self) -> Result<Catalogue, CliError> {
-        match &self.devices {
-            None => Ok(Catalogue::default()),
-            Some(path) => Catalogue::read(path).map_err(|error| match error {
-                PlanError::ReadCatalogue { .. } => CliError::from(error),
-                error => CliError::usage(format_args!("{}: {error}", path.display())),
-            }),
-        }
-    }
-
     fn question(
         &self,
         catalogue: Catalogue,
@@ -316,13 +306,13 @@ impl Args {
     ) -> Result<analysis::Question, CliError> {
         let pictures = self.output.html.is_some() || self.output.parquet.is_some();
         Ok(analysis::Question {
+            options: self.options(),
+            evaluate: self.evaluate()?,
             traces: self.traces.source(),
             catalogue,
             combinations,
             budgets: self.budget.clone(),
-            options: self.options(),
             sample_rate: self.sample.unwrap_or(1.0),
-            evaluate: self.evaluate()?,
             sweep: self.sweep.or(pictures.then_some(SWEEP)),
             pareto: self.pareto || self.output.html.is_some(),
         })
@@ -372,8 +362,15 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             ", and has no file name by which a resumed study could recognise it",
         )?;
     }
-    let catalogue = args.catalogue()?;
-    let combinations = analysis::combinations(&catalogue, &args.tiers, &args.backing)?;
+    let catalogue = match &args.devices {
+        None => Catalogue::default(),
+        Some(path) => Catalogue::read(path).map_err(|error| match error {
+            PlanError::ReadCatalogue { .. } => CliError::from(error),
+            error => CliError::usage(format_args!("{}: {error}", path.display())),
+        })?,
+    };
+    let combinations =
+        catalogue.combine(&args.tiers, &args.backing).map_err(AnalysisError::from)?;
     args.check_tiers(&catalogue, &combinations)?;
     match (args.study, args.have) {
         (Some(budgets), _) => study(&args, budgets, catalogue, combinations, ctx),

@@ -12,12 +12,12 @@ use forebay_serve::{RecordOptions, Recorded, ServeError, Server, StopSignals, St
 use forebay_trace::{SampleSpec, Sampler};
 
 use crate::advice::engine::{Flags, explain, explain_fault, explain_notice};
-use crate::args::rate;
+use crate::args::{files_of, rate};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::messages;
 use crate::notify::Notify;
-use crate::output::try_write_stdout;
+use crate::output::{check_names, files_of_recording, try_write_stdout};
 use forebay_render::format::percent;
 
 /// How often a stop says how far it is.
@@ -79,17 +79,18 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     };
     let source = Source { file: args.config, on_stop };
     let config = source.load().map_err(CliError::usage)?;
+    let (record, tape) =
+        outputs(args.record.as_deref(), args.tape.as_deref(), &source, &config, ctx)?;
     let signals = StopSignals::install()?;
     messages::in_background();
     end_on_faults();
-    let record = args.record.map(|path| unused(path, ctx));
     let record = record.map(|path| RecordOptions { path, hash: args.hash, sample: args.sample });
     let options = EngineOptions {
         format: args.format,
         discard_dirty_data: args.discard_dirty_data,
         drop_clean: args.drop_clean,
         backend: forebay_device::Backend::from_environment()?,
-        tape: args.tape.map(|path| unused(path, ctx)),
+        tape,
         ..EngineOptions::default()
     };
     let mut notify = Notify::new(ctx);
@@ -246,25 +247,52 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     }
 }
 
+/// Where the recording and the tape go: to files of their own, which the server does not use for anything else.
+fn outputs(
+    record: Option<&Path>,
+    tape: Option<&Path>,
+    source: &Source,
+    config: &Config,
+    ctx: &Context,
+) -> Result<(Option<PathBuf>, Option<PathBuf>), CliError> {
+    let written = |record: Option<&Path>, tape: Option<&Path>| -> Vec<PathBuf> {
+        let record = record.into_iter().flat_map(files_of_recording);
+        record.chain(tape.map(Path::to_owned)).collect()
+    };
+    check_names(&written(record, tape), [])?;
+    let (of_record, of_tape) = (record.map(unused), tape.map(unused));
+    let read = files_of(config);
+    check_names(
+        &written(of_record.as_deref(), of_tape.as_deref()),
+        read.iter().chain([&source.file]),
+    )?;
+    for (named, free) in [(record, &of_record), (tape, &of_tape)] {
+        if let (Some(named), Some(free)) = (named, free)
+            && named != free
+        {
+            ctx.note(format_args!("{}; recording to {} instead", there(named), free.display()));
+        }
+    }
+    Ok((of_record, of_tape))
+}
+
 /// The path, or if something is there, with the next free number: a server that starts again with
 /// the same command must not write over what the one before recorded, finished or not.
-fn unused(path: PathBuf, ctx: &Context) -> PathBuf {
+fn unused(path: &Path) -> PathBuf {
     let taken = |path: &Path| {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         // Something that is no file, such as a pipe, is written to.
         path.is_file() || Path::new(&partial).exists()
     };
-    if !taken(&path) {
-        return path;
+    if !taken(path) {
+        return path.to_owned();
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy()));
     let extension = extension.unwrap_or_default();
     let named = |n: u64| path.with_file_name(format!("{stem}-{n}{extension}"));
-    let free = (2..).map(named).find(|path| !taken(path)).unwrap_or_else(|| path.clone());
-    ctx.note(format_args!("{}; recording to {} instead", there(&path), free.display()));
-    free
+    (2..).map(named).find(|path| !taken(path)).unwrap_or_else(|| path.to_owned())
 }
 
 /// What is where a recording was to go.
@@ -396,14 +424,14 @@ mod tests {
     #[test]
     fn recordings_of_earlier_runs_are_not_overwritten() {
         let directory = tempfile::tempdir().unwrap();
-        let (ctx, path) = (Context::new(true), directory.path().join("x.parquet"));
-        assert_eq!(unused(path.clone(), &ctx), path);
+        let path = directory.path().join("x.parquet");
+        assert_eq!(unused(&path), path);
         // One that was cut off, which has been given no name yet.
         std::fs::write(directory.path().join("x.parquet.partial"), b"").unwrap();
         let second = directory.path().join("x-2.parquet");
-        assert_eq!(unused(path.clone(), &ctx), second);
+        assert_eq!(unused(&path), second);
         std::fs::write(&second, b"").unwrap();
-        assert_eq!(unused(path, &ctx), directory.path().join("x-3.parquet"));
+        assert_eq!(unused(&path), directory.path().join("x-3.parquet"));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use forebay_flash::{Older, SuperblockGeneration};
 
 use super::*;
-use crate::faults::Fault;
+use crate::backing_stores::StoreFailure;
+use crate::faults::{Fault, FlashGivenUp, LastingFault, OrderNews, UnreadableBlocks};
 use crate::notice::EngineNotice;
 
 fn path() -> PathBuf {
@@ -19,6 +20,22 @@ fn text() -> String {
 
 fn io() -> io::Error {
     io::ErrorKind::NotFound.into()
+}
+
+fn mismatch() -> TierMismatch {
+    TierMismatch::Count { bound: 1, configured: 2 }
+}
+
+fn destage(left: DirtyLeft) -> EngineError {
+    let failure =
+        StoreFailure::Session("the server of nbd://host has closed the session".to_owned());
+    let stores = vec![FailingStore { volume: text(), failure }];
+    EngineError::Destage {
+        what: "the stop",
+        why: DestageFailure::Other(IoError::Invalid.into()),
+        stores,
+        left,
+    }
 }
 
 /// At least one error of each variant.
@@ -47,8 +64,8 @@ fn errors() -> Vec<EngineError> {
         changed(),
         E::NoHeaderToRelease { path: path() },
         E::DirtyRelease { path: path() },
-        E::Unsealed(text()),
-        E::AdoptedLayout { path: path(), layout: text(), problems: text() },
+        E::Unsealed(UnsealedReason::CutShort),
+        E::AdoptedLayout { path: path(), layout: text(), problems: Vec::new() },
         E::Order { what: "the quiesce", error: Box::new(changed()) },
         E::FlashNote(IoError::Invalid),
         E::StillQuiesced(Box::new(changed())),
@@ -65,14 +82,14 @@ fn errors() -> Vec<EngineError> {
         E::FlashFailed,
         E::Stopping,
         E::DramSize { bytes: 1, least: 2, most: 3 },
-        E::Bound { path: path(), what: what() },
-        E::Foreign { path: path(), what: what() },
+        E::Bound { path: path(), mismatch: mismatch() },
+        E::Foreign { path: path(), mismatch: mismatch() },
         E::Epoch { volume: volume(), error: EpochError::StoreOlder { flash: 2, store: 1 } },
         E::Epoch { volume: volume(), error: EpochError::FlashOlder { flash: 1, store: 2 } },
         E::OlderStore { volume: volume(), path: path(), flash: path() },
         E::OlderFlash { volume: volume(), path: path(), flash: path() },
         E::DirtyFlash { path: path(), blocks: 3 },
-        E::Uncounted { path: path(), why: text() },
+        E::Uncounted { path: path(), why: UncountedReason::Damaged },
         E::NotFlash { path: path() },
         E::TierAsStore { volume: volume(), path: path() },
         E::StoreAsTier { path: path(), layout: None, dirty: true },
@@ -81,7 +98,7 @@ fn errors() -> Vec<EngineError> {
         E::Arena(ArenaError::TooLarge { count: 1, frame_bytes: 4096 }),
         E::System("start a thread", io()),
         E::Backend(UnknownBackend(text())),
-        E::Destage { what: "the stop", why: text(), left: text() },
+        destage(DirtyLeft::OnFlash(1)),
     ];
     for dirty in [false, true] {
         let (volume, path) = (volume(), path());
@@ -160,17 +177,51 @@ fn no_error_names_a_flag_or_a_command() {
 
 #[test]
 fn no_notice_and_no_fault_names_a_flag_or_a_command() {
-    let (volume, why) = (text, text);
+    let (volume, why) = (text, || StoreFailure::Io(IoError::Invalid));
+    let volumes = || vec![text()];
+    let unreadable = UnreadableBlocks { shown: vec![(text(), 1), (text(), 2)], more: 3 };
     let size = EngineNotice::Formatted { path: path(), key: "size", formatted: 1, configured: 2 };
     assert_has_no_flags(&size.to_string());
     for fault in [
         Fault::Failing { volume: volume(), operations: 2, why: why() },
-        Fault::Suspended { volume: volume(), why: why() },
-        Fault::Disconnected { volume: volume(), why: why() },
+        Fault::Unstamped { volume: volume(), why: text() },
+        Fault::Suspended { volume: volume(), why: IoError::Invalid },
+        Fault::Disconnected { volume: volume(), why: text() },
         Fault::Resumed { volume: volume() },
         Fault::Jammed { failing: vec![volume()] },
         Fault::Unjammed,
+        Fault::News(OrderNews::StoresChanged { volumes: volumes() }),
+        Fault::News(OrderNews::StoresUnread { volumes: volumes() }),
+        Fault::Lasting(LastingFault::FlashGivenUp(FlashGivenUp { dependent: Vec::new() })),
+        Fault::Lasting(LastingFault::FlashGivenUp(FlashGivenUp { dependent: volumes() })),
+        Fault::Lasting(LastingFault::Unreadable(unreadable)),
     ] {
         assert_has_no_flags(&fault.to_string());
+    }
+}
+
+#[test]
+fn a_failed_destage_says_why_which_stores_fail_and_where_the_data_is() {
+    let said = |left| destage(left).to_string();
+    let begins = format!(
+        "the stop failed: {}; volume x: the server of nbd://host has closed the session; ",
+        IoError::Invalid
+    );
+    for (left, ends) in [
+        (DirtyLeft::OnFlash(1), "1 dirty block stays on the flash tier"),
+        (DirtyLeft::OnFlashOrInMemory(2), "2 dirty blocks stay on the flash tier or in memory"),
+        (DirtyLeft::InMemory(2), "2 dirty blocks stay in memory"),
+        (
+            DirtyLeft::NewestLost { on_flash: 2, lost: 1 },
+            "2 dirty blocks stay on the flash tier; the newest data of 1 block was only in memory \
+             and is lost",
+        ),
+        (
+            DirtyLeft::UnacknowledgedLost { on_flash: 0, lost: 3 },
+            "0 dirty blocks stay on the flash tier; unacknowledged writes of 3 blocks are lost",
+        ),
+        (DirtyLeft::AllLost(2), "the newest data of 2 dirty blocks was only in memory and is lost"),
+    ] {
+        assert_eq!(said(left), format!("{begins}{ends}"));
     }
 }

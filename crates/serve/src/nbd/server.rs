@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use forebay_config::Serve;
 use forebay_device::Doorbell;
-use forebay_engine::{Engine, Session};
+use forebay_engine::{Engine, OrderNews, Session};
 use forebay_nbd::ExportInfo;
 use socket2::Socket;
 
@@ -45,7 +45,7 @@ pub struct Stopped {
     /// Connections that did not take their last answers and were cut off.
     pub cut_off: usize,
     /// What an operator should learn of the end.
-    pub news: Vec<String>,
+    pub news: Vec<OrderNews>,
     /// What was recorded.
     pub recorded: Recorded,
     /// How the recording failed, and what is left of it, if it did.

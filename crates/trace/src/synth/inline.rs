@@ -7,24 +7,32 @@ const PHASE_KEYS: [&str; 6] = ["requests", "duration", "arrival", "rate", "clien
 /// Keys whose values are always text.
 const TEXT_KEYS: [&str; 2] = ["volume", "pattern"];
 
-/// Turns the line into the same table that a TOML file would be.
-pub(super) fn parse(text: &str) -> Result<Table, String> {
+/// Turns the line into the same table that a TOML file would be. Also returns the keys of phases that several
+/// components of a phase give.
+pub(super) fn parse(text: &str) -> Result<(Table, Vec<String>), String> {
     let mut spec = Table::new();
+    let mut repeated = Vec::new();
     let mut phases = Vec::new();
     for phase_text in text.split(" then ") {
         let mut phase = Table::new();
         let mut components = Vec::new();
         for part in phase_text.split('+') {
-            components.push(Value::Table(component(part.trim(), &mut phase, &mut spec)?));
+            let component = component(part.trim(), &mut phase, &mut spec, &mut repeated)?;
+            components.push(Value::Table(component));
         }
         phase.insert("component".to_owned(), Value::Array(components));
         phases.push(Value::Table(phase));
     }
     spec.insert("phase".to_owned(), Value::Array(phases));
-    Ok(spec)
+    Ok((spec, repeated))
 }
 
-fn component(part: &str, phase: &mut Table, spec: &mut Table) -> Result<Table, String> {
+fn component(
+    part: &str,
+    phase: &mut Table,
+    spec: &mut Table,
+    repeated: &mut Vec<String>,
+) -> Result<Table, String> {
     let (pattern, keys) = part.split_once(':').unwrap_or((part, ""));
     let mut table = Table::new();
     table.insert("pattern".to_owned(), Value::String(pattern.trim().to_owned()));
@@ -39,8 +47,19 @@ fn component(part: &str, phase: &mut Table, spec: &mut Table) -> Result<Table, S
             _ => &mut table,
         };
         let value = to_value(key, value);
-        if target.get(key).is_some_and(|old| *old != value) {
-            return Err(format!("`{key}` is given twice"));
+        let of_phase = PHASE_KEYS.contains(&key);
+        match target.get(key) {
+            Some(old) if *old != value && of_phase => {
+                return Err(format!(
+                    "`{key}` is given twice, with different values; it is for all components of a \
+                     phase together"
+                ));
+            }
+            Some(old) if *old != value => return Err(format!("`{key}` is given twice")),
+            Some(_) if of_phase && !repeated.iter().any(|repeated| repeated == key) => {
+                repeated.push(key.to_owned());
+            }
+            _ => {}
         }
         target.insert(key.to_owned(), value);
     }

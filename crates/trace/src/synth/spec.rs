@@ -38,6 +38,9 @@ pub struct Spec {
     /// The phases.
     #[serde(default)]
     pub phase: Vec<Phase>,
+    /// Keys that a line gives more than once for a phase; each counts once, for all components of the phase.
+    #[serde(skip)]
+    pub repeated: Vec<String>,
 }
 
 /// A phase: a mix of components and how their requests arrive.
@@ -189,8 +192,10 @@ impl Spec {
             return Spec::from_toml(text)
                 .map_err(|e| TraceError::Options(format!("workload: {e}")));
         }
-        let table = toml::Value::Table(inline::parse(text).map_err(wrong)?);
-        table.try_into().map_err(|e: toml::de::Error| wrong(with_key(&e)))
+        let (table, repeated) = inline::parse(text).map_err(wrong)?;
+        let spec = toml::Value::Table(table).try_into();
+        let spec: Spec = spec.map_err(|e: toml::de::Error| wrong(with_key(&e)))?;
+        Ok(Spec { repeated, ..spec })
     }
 
     /// Reads TOML.

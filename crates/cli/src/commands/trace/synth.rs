@@ -8,14 +8,16 @@ use forebay_trace::{Spec, Synth, TraceReader, create};
 use super::written::{PROGRAM, WroteTrace, each_batch};
 use crate::context::Context;
 use crate::error::CliError;
+use crate::notes;
 use crate::output::check_files;
 
 /// Arguments of `forebay trace synth`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 SPEC is a TOML file, or a line of the form PATTERN:KEY=VALUE,... where PATTERN is zipf, zoned, \
-uniform or sequential. `+` mixes several patterns; ` then ` starts another phase. The same seed \
-gives the same trace. docs/trace-formats.md lists all keys.
+uniform or sequential. `+` mixes several patterns; ` then ` starts another phase. Keys such as \
+`requests` and `rate` are for all patterns of a phase together, and `weight` sets the share of \
+each. The same seed gives the same trace. docs/trace-formats.md lists all keys.
 
 Example:
   $ forebay trace synth 'zipf:blocks=64Ki,requests=100k,write=0.3' -o z.parquet
@@ -37,6 +39,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     // (A line that describes a workload is the name of no file.)
     check_files([&args.output], [&PathBuf::from(&args.spec)])?;
     let spec = Spec::parse(&args.spec)?;
+    notes::repeated_keys(&spec).for_each(|note| ctx.note(note));
     let mut synth = Synth::new(&spec)?;
     let mut writer = create(&args.output, None)?;
     each_batch(&mut synth, ctx, ("generating", Unit::Count), |batch, synth| {

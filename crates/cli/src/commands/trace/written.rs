@@ -31,7 +31,7 @@ pub fn each_batch<R: TraceReader>(
         progress.set(reader.progress().bytes_read);
     }
     progress.finish();
-    Note::from_counters(reader.counters()).into_iter().for_each(|note| Observer::note(ctx, note));
+    Note::from_reader(reader).into_iter().for_each(|note| Observer::note(ctx, note));
     Ok(requests)
 }
 

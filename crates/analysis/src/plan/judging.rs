@@ -1,0 +1,132 @@
+//! Judging the best choices of plans by simulation or replay.
+
+use forebay_config::Config;
+use forebay_plan::{Hierarchy, Judge, Judged, JudgedBy, Method, Units, judge_shortlist, plan_with};
+
+use super::replayed::{Replay, Replayer};
+use super::simulated::simulated_cache;
+use super::{Answer, Question, Workload};
+use crate::{AnalysisError, Observer};
+
+/// Number of choices that simulation or replay judges by default.
+pub const SHORTLIST: usize = 3;
+
+/// How the best choices are judged.
+#[derive(Clone, Debug, Default)]
+pub enum Evaluate {
+    /// From the curves and the devices' latencies.
+    #[default]
+    Analytic,
+    /// By simulating the cache.
+    Simulate {
+        /// How many choices of each budget are simulated after an exhaustive search; Cydonia has every
+        /// evaluation simulated.
+        shortlist: usize,
+        /// What the cache is, but for its sizes, its write policy and its devices, which are the plan's:
+        /// policies, admission, the relation of the tiers, the layout of flash. The default cache, if none.
+        cache: Option<Box<Config>>,
+    },
+    /// By replaying the traces on real files and devices.
+    Replay {
+        /// How many choices of each budget are replayed after an exhaustive search; Cydonia has every
+        /// evaluation replayed.
+        shortlist: usize,
+        /// What the traces are replayed against.
+        replay: Box<Replay>,
+    },
+}
+
+impl Evaluate {
+    /// What it is that judges.
+    pub const fn judged_by(&self) -> JudgedBy {
+        match self {
+            Self::Analytic => JudgedBy::Analytic,
+            Self::Simulate { .. } => JudgedBy::Simulate,
+            Self::Replay { .. } => JudgedBy::Replay,
+        }
+    }
+}
+
+impl Question {
+    /// Has the plans judged by simulations or replays, where that is asked for.
+    ///
+    /// # Errors
+    /// If a simulation or a replay fails, or the observer stops it.
+    pub fn judge(
+        &self,
+        workload: &Workload,
+        answer: &mut Answer,
+        observer: &dyn Observer,
+    ) -> Result<(), AnalysisError> {
+        let (traces, cost) = (&self.traces, self.options.cost);
+        let duration = workload.profile.duration();
+        match &self.evaluate {
+            Evaluate::Simulate { shortlist, cache } => {
+                let cache = simulated_cache(cache.as_deref())?;
+                let simulator = self.simulator(&cache, workload, observer);
+                answer.judge(*shortlist, &mut |h, sizes| simulator.judge(h, sizes))
+            }
+            Evaluate::Replay { shortlist, replay } => {
+                let (survey, queue_depth) = (workload.survey.clone(), replay.queue_depth);
+                let base = replay.config_of(&self.combinations[0]);
+                let replayer =
+                    Replayer { traces, observer, cost, base, survey, queue_depth, duration };
+                let replayer = replayer.with_sizes().map_err(AnalysisError::Judging)?;
+                answer.judge(*shortlist, &mut |h, sizes| replayer.judge(h, sizes))
+            }
+            Evaluate::Analytic => Ok(()),
+        }
+    }
+}
+
+impl Answer {
+    /// Has the budgets asked for judged by something slower than formulas: after an exhaustive
+    /// search its shortlist, and of Cydonia every evaluation.
+    fn judge(&mut self, shortlist: usize, judge: &mut Judge<'_>) -> Result<(), AnalysisError> {
+        let basis = &self.basis;
+        let mut known: Vec<(Hierarchy, Vec<Units>, Option<Judged>)> = Vec::new();
+        let mut once = |hierarchy: &Hierarchy, sizes: &[Units]| {
+            let seen = known.iter().find(|(h, s, _)| h == hierarchy && s == sizes);
+            if let Some((.., judged)) = seen {
+                return Ok(judged.clone());
+            }
+            let judged = judge(hierarchy, sizes)?;
+            known.push((hierarchy.clone(), sizes.to_vec(), judged.clone()));
+            Ok(judged)
+        };
+        for plan in &mut self.plans {
+            let shortlist = match basis.options.method {
+                Method::Exhaustive { .. } => shortlist,
+                Method::Cydonia(_) => {
+                    let mut evaluator = |hierarchy: &Hierarchy, sizes: &[Units]| {
+                        let (hierarchy, sizes) = bought(hierarchy, sizes);
+                        // What there is no such cache for is not to be found.
+                        Ok(once(&hierarchy, &sizes)?.map_or(f64::INFINITY, |j| j.mean_latency_us))
+                    };
+                    *plan = plan_with(
+                        &*basis.profile,
+                        &basis.catalogue,
+                        &basis.combinations,
+                        plan.budget_usd,
+                        &basis.options,
+                        &mut evaluator,
+                    )?;
+                    usize::MAX
+                }
+            };
+            let by = (shortlist, self.judged_by);
+            judge_shortlist(plan, &basis.catalogue, &basis.options, by, &mut once)?;
+        }
+        self.judgements = known.iter().filter(|(.., judged)| judged.is_some()).count() as u64;
+        Ok(())
+    }
+}
+
+/// The tiers that have a size.
+fn bought(hierarchy: &Hierarchy, sizes: &[Units]) -> (Hierarchy, Vec<Units>) {
+    let there = |tier: &usize| sizes.get(*tier).is_some_and(|size| size.0 > 0);
+    let kept: Vec<usize> = (0..hierarchy.tiers.len()).filter(there).collect();
+    let tiers = kept.iter().map(|&tier| hierarchy.tiers[tier].clone()).collect();
+    let sizes = kept.iter().map(|&tier| sizes[tier]).collect();
+    (Hierarchy { tiers, ..hierarchy.clone() }, sizes)
+}

@@ -1,0 +1,44 @@
+//! Measuring the workload of a plan.
+
+use std::sync::Arc;
+
+use forebay_plan::{Profile, ProfileBuilder, ProfileOptions, WritePolicy};
+use forebay_replay::Survey;
+
+use super::{Evaluate, Question};
+use crate::{AnalysisError, Described, Observer};
+
+/// A workload that was measured, once for any number of plans.
+#[derive(Debug)]
+pub struct Workload {
+    /// Hits by size, shared by all plans made of it.
+    pub profile: Arc<Profile>,
+    /// What was read.
+    pub described: Described,
+    /// Extents of the volumes; empty if nothing is simulated or replayed.
+    pub(super) survey: Survey,
+}
+
+impl Question {
+    /// Reads the traces, once.
+    ///
+    /// # Errors
+    /// If they cannot be read or measured, or the observer stops it.
+    pub fn measure(&self, observer: &dyn Observer) -> Result<Workload, AnalysisError> {
+        let mut profile = ProfileBuilder::new(ProfileOptions {
+            block_size: self.options.cost.block_size,
+            sample_rate: self.sample_rate,
+            write_back: self.options.policy == WritePolicy::WriteBack,
+        })?;
+        let mut survey = Survey::default();
+        let surveys = !matches!(self.evaluate, Evaluate::Analytic);
+        let described = self.traces.read(observer, |request| -> Result<(), AnalysisError> {
+            if surveys {
+                survey.add(request);
+            }
+            Ok(profile.add(request)?)
+        })?;
+        survey.name_volumes(described.metadata.volumes.iter().map(|v| v.name.as_str()));
+        Ok(Workload { profile: Arc::new(profile.finish()?), described, survey })
+    }
+}
