@@ -288,3 +288,61 @@ impl Writes {
         self.in_flight[key.volume()] -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{choose, holding};
+    use super::*;
+    use crate::cache::Cache;
+    use crate::shard::Shard;
+    use crate::shard::transfer::TransferKind;
+    use crate::world::shard_context;
+
+    /// Another transfer of the block begins.
+    fn hold(cache: &mut Cache, key: BlockKey) {
+        let Shard { tiers, .. } = &mut cache.world.shards[0];
+        let id = tiers.blocks.entry_of(key);
+        let (context, kind) = (&mut shard_context!(cache.world), TransferKind::FetchLine);
+        tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0));
+    }
+
+    /// The transfer of the block ends.
+    fn release(cache: &mut Cache, key: BlockKey) {
+        let Tiers { blocks, transfers, .. } = &mut cache.world.shards[0].tiers;
+        let id = blocks.entry_of(key);
+        let t = blocks[id].transfer().expect("it is busy");
+        blocks[id].set_transfer(None);
+        transfers.remove(t);
+    }
+
+    /// Whether a turn leaves a write of the block in flight.
+    fn writes(cache: &mut Cache, key: BlockKey) -> bool {
+        cache.world.budget.refill(100);
+        let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
+        assert_eq!(destager.step(tiers, &mut shard_context!(cache.world)), JobState::Busy);
+        let kind = |t| tiers.transfers[t].kind;
+        let transfer = tiers.blocks[tiers.blocks.entry_of(key)].transfer().map(kind);
+        matches!(transfer, Some(TransferKind::DestageRead { .. }))
+    }
+
+    /// Goal: no busy record is forgotten. Method: a block is released while another is written,
+    /// after its turn. Nothing else will call for it.
+    #[test]
+    fn a_record_that_was_released_during_another_write_is_tried_when_that_ends() {
+        let [one, other] = [2, 5].map(|block| BlockKey::new(Volume(0), block));
+        let mut cache = holding(&[one, other]);
+        [one, other].into_iter().for_each(|key| hold(&mut cache, key));
+        choose(&mut cache, VolumeSet::EMPTY);
+        cache.world.shards[0].destager.begin(VolumeSet::EMPTY, false, VolumeSet::EMPTY);
+        assert!(!writes(&mut cache, one) && !writes(&mut cache, other));
+        release(&mut cache, other);
+        assert!(writes(&mut cache, other));
+        release(&mut cache, one);
+        let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
+        let t = tiers.blocks[tiers.blocks.entry_of(other)].transfer().expect("it is written");
+        destager.record_unread(tiers, &mut shard_context!(cache.world), t, true);
+        destager.writes.record_ends(tiers, t);
+        release(&mut cache, other);
+        assert!(writes(&mut cache, one));
+    }
+}
