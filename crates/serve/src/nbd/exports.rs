@@ -51,7 +51,8 @@ pub(super) struct Offer<'a> {
     counts: &'a Counts,
     /// Connections to one volume that there may be.
     connections_max: u32,
-    socket: &'a Arc<Socket>,
+    /// The client's socket, and whether the client waits for the server.
+    connection: (&'a Arc<Socket>, &'a Arc<AtomicBool>),
     stopping: &'a AtomicBool,
     /// The client's place, once it has chosen.
     visit: Cell<Option<Visit<'a>>>,
@@ -65,11 +66,11 @@ impl<'a> Offer<'a> {
         visitors: &'a Visitors,
         counts: &'a Counts,
         connections_max: u32,
-        socket: &'a Arc<Socket>,
+        connection: (&'a Arc<Socket>, &'a Arc<AtomicBool>),
         stopping: &'a AtomicBool,
     ) -> Offer<'a> {
         let (visit, refused) = (Cell::new(None), Cell::new(false));
-        Offer { exports, visitors, counts, connections_max, socket, stopping, visit, refused }
+        Offer { exports, visitors, counts, connections_max, connection, stopping, visit, refused }
     }
 
     /// The place of a client that was admitted.
@@ -89,7 +90,7 @@ impl Exports for Offer<'_> {
 
     fn admit(&self, export: &ExportInfo) -> bool {
         let max = self.connections_max;
-        let visit = self.visitors.enter(export.volume, self.socket, max, self.stopping);
+        let visit = self.visitors.enter(export.volume, self.connection, max, self.stopping);
         let admitted = visit.is_some();
         if !admitted && !self.refused.replace(true) {
             self.counts.refuse_by_volume();

@@ -257,11 +257,16 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
 }
 
 /// One client, from its greeting to its leaving.
-fn converse(shared: &Shared, socket: &Arc<Socket>, session: Session, busy: &AtomicBool) -> End {
+fn converse(
+    shared: &Shared,
+    socket: &Arc<Socket>,
+    session: Session,
+    busy: &Arc<AtomicBool>,
+) -> End {
     let Shared { budget, stopping, exports, visitors, counts, .. } = shared;
     let limits = *shared.limits.lock().unwrap_or_else(PoisonError::into_inner);
     let volume_max = limits.volume_connections;
-    let offer = Offer::new(exports, visitors, counts, volume_max, socket, stopping);
+    let offer = Offer::new(exports, visitors, counts, volume_max, (socket, busy), stopping);
     let mut input = Input::new();
     let transmission = match shake_hands(socket, &mut input, &offer, limits.handshake, stopping) {
         Ok(transmission) => transmission,
