@@ -24,6 +24,8 @@ for how in "" "--filter=nozero" "--filter=blocksize-policy"; do
     config dram=4MiB backing="$EXPORT" size=
     start
     [ "$(nbdinfo --size "$URI")" = $((64 << 20)) ] || fail "the size is $(nbdinfo --size "$URI")"
+    [ "$how" = --filter=nozero ] && fast=false || fast=true
+    nbdinfo "$URI" | grep -q "can_fast_zero: $fast" || fail "fast zeroing is not offered as the store can ($how)"
     head -c 20000000 /dev/urandom >data
     truncate -s $((64 << 20)) data
     nbdcopy --flush data "$URI"

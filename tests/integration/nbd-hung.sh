@@ -72,3 +72,44 @@ for ack in flash dram; do
     io 'read -P 4 0 64k' 'read -P 3 64k 4M'
     stop
 done
+
+# Without a flash tier, a second signal ends a stop if nothing is dirty, and not if something is.
+begin_without_flash() {
+    rm -f disk.img flash.img
+    truncate -s 65M disk.img
+    : >server.log
+    kit file disk.img
+    config dram=16MiB size=64MiB backing="$EXPORT" "$@"
+    start
+}
+begin_without_flash policy=write-through
+io 'write -P 5 0 64k' flush
+hang
+timeout 60 qemu-io -r -f raw -c 'read 40M 64k' "$URI" >client.out 2>&1 &
+client=$!
+sleep 1
+kill -TERM "$SERVER"
+sleep 2
+running || fail "a first signal does not wait for the reply"
+ends || fail "the stop failed without flash: $(cat server.log)"
+wait "$client" || true
+grep -q "failed" client.out || fail "the client was not told: $(cat client.out)"
+rekit
+start
+io 'read -P 5 0 64k'
+stop
+unkit
+begin_without_flash policy=write-back
+io 'write -P 6 0 64k'
+hang
+kill -TERM "$SERVER"
+sleep 1
+kill -TERM "$SERVER"
+sleep 8
+running || fail "a second signal loses dirty data that only memory has"
+kill -CONT "$KIT"
+pid=$SERVER SERVER=
+wait "$pid" || fail "the stop failed, though the store came back: $(cat server.log)"
+start
+io 'read -P 6 0 64k'
+stop

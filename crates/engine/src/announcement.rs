@@ -80,6 +80,7 @@ fn keeps_fingerprint(start: &Open, volume: Volume) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::ControlFlow;
     use std::path::Path;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::{Duration, SystemTime};
@@ -118,7 +119,8 @@ mod tests {
         let text: String = NAMES.iter().map(volume).collect();
         let config = Config::from_toml(&format!("[cache]\ndram = '4MiB'\n{text}")).unwrap();
         let give_up = GiveUp { headers: false, dirty: false };
-        let open = |volume| Store::open(volume, DirectIo::Never, give_up).unwrap();
+        let go_on = || ControlFlow::Continue(());
+        let open = |volume| Store::open(volume, DirectIo::Never, give_up, &mut { go_on }).unwrap();
         config.volume.iter().map(open).collect()
     }
 

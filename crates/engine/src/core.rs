@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_block::{Nanos, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, Call, Open, StopTarget, VolumeConfig, WritePolicy};
-use forebay_device::{Devices, Doorbell, Executor, ExecutorStats, Published, Sender};
-use forebay_effect::{IoError, RequestId};
+use forebay_device::{Devices, Doorbell, Executor, ExecutorStats, Published, Requests, Sender};
+use forebay_effect::{Device, IoError, RequestId};
 use forebay_flash::Sealed;
 use forebay_results::{ComponentRecorder, LatencyRecorder};
 use smallvec::smallvec;
@@ -172,6 +172,16 @@ impl Core {
         self.bells[session as usize] = None;
     }
 
+    /// The client of a session is gone. Its requests that the machine has not got end, so that none takes
+    /// effect after the client has sent it again; what overlaps the others waits until they have ended.
+    pub fn abandon_session(&mut self, session: u32) {
+        for id in self.waiting.take(session) {
+            self.table.reply(id, Err(IoError::Shutdown));
+        }
+        self.table.abandon(session);
+        self.update_published();
+    }
+
     /// From now on, reads of the session may be answered with lent memory.
     pub fn lend_to(&mut self, session: u32) {
         self.table.session(session).borrows = true;
@@ -232,7 +242,13 @@ impl Core {
         }
         let mut only_hits = !requests.is_empty();
         for mut request in requests.drain(..) {
-            let at_once = !self.waiting.has(session) && self.may_take(request.volume);
+            if self.would_zero_slowly(&request) {
+                let (result, lent) = (Err(IoError::Unsupported), Loans::new());
+                let mailbox = self.table.session(session);
+                mailbox.done.push(Done { request, result, arrived: now, lent });
+                continue;
+            }
+            let at_once = !self.waiting.has(session) && self.may_take(&request);
             if at_once && let Some(lent) = self.read_hit(now, session, &mut request) {
                 // Behind the answers so far: a client may have asked for this after those.
                 let mailbox = self.table.session(session);
@@ -253,6 +269,19 @@ impl Core {
         } else {
             self.cache.pause();
         }
+    }
+
+    /// Whether a store can zero a range, as far as is known, by less than writing zeroes to it. `punch`: space may
+    /// be released.
+    pub fn zeroes_cheaply(&self, volume: Volume, punch: bool) -> bool {
+        self.executor.zeroes_cheaply(Device::Backing(volume), punch)
+    }
+
+    /// Whether a request must fail because it wants to be fast and cannot be.
+    fn would_zero_slowly(&self, r: &Submission) -> bool {
+        r.op == Op::WriteZeroes
+            && r.flags.contains(Flags::FAST_ZERO)
+            && !self.zeroes_cheaply(r.volume, !r.flags.contains(Flags::NO_HOLE))
     }
 
     /// Answers a read of one block in memory without entering it into the table. Returns `None` and
@@ -390,7 +419,7 @@ impl Core {
         self.again = self.run(now);
         while self.may_take_any() {
             let (cache, table) = (&self.cache, &self.table);
-            let fits = |id: RequestId| cache.has_room_for(table.request(id).volume);
+            let fits = |id: RequestId| fits(cache, table, table.request(id));
             let Some(id) = self.waiting.pop(fits) else { break };
             self.hand_in(now, id);
             if self.lock_hold.should_end() {
@@ -483,7 +512,9 @@ impl Core {
     /// Whether sessions may read without the lock.
     fn may_publish(&self) -> bool {
         let as_simulated = self.one_at_a_time || self.cache.is_taped();
-        !as_simulated && !self.is_held() && self.life < Life::Stopping && self.cache.is_ready()
+        let serves = !self.is_held() && self.life < Life::Stopping && self.cache.is_ready();
+        // (A read without the lock waits for nobody.)
+        !as_simulated && serves && !self.table.has_abandoned()
     }
 
     /// Allows or forbids sessions to read without the lock.
@@ -497,9 +528,9 @@ impl Core {
         !self.is_held() && self.cache.has_room() && (!self.one_at_a_time || self.is_idle())
     }
 
-    /// Whether a request of this volume may.
-    fn may_take(&self, volume: Volume) -> bool {
-        self.may_take_any() && self.cache.has_room_for(volume)
+    /// Whether this request may.
+    fn may_take(&self, request: &Submission) -> bool {
+        self.may_take_any() && fits(&self.cache, &self.table, request)
     }
 
     /// Reports a timeout that has passed.
@@ -561,11 +592,14 @@ impl Core {
         flushed && self.cache.log_stats().is_some()
     }
 
-    /// Whether a stop can keep on flash all that clients were told is written, though the stores fail: in
-    /// memory there is nothing that may have to go to a store.
+    /// Whether a stop can keep all that clients were told is written, though the stores fail: flash keeps it, and
+    /// in memory there is nothing that may have to go to a store.
     pub fn may_give_up_stores(&self) -> bool {
         let in_memory = self.answers_from_memory() && self.cache.dirty_in_memory() > 0;
-        self.cache.log_stats().is_some() && (self.cache.flushed().is_some() || !in_memory)
+        match self.cache.log_stats() {
+            Some(_) => self.cache.flushed().is_some() || !in_memory,
+            None => self.cache.dirty_blocks() == 0,
+        }
     }
 
     /// What the devices have done.
@@ -625,6 +659,11 @@ impl Core {
         };
         sooner || self.again
     }
+}
+
+/// Whether the machine has room for a request, and nothing of it has to wait for a client that is gone.
+fn fits(cache: &Cache, table: &Table, request: &Submission) -> bool {
+    cache.has_room_for(request.volume) && !table.awaits_abandoned(request)
 }
 
 fn add_latency(sum: &mut Vec<LatencyRecorder>, more: &[LatencyRecorder]) {

@@ -82,8 +82,8 @@ impl Engine {
         Engine::open_watched(config, options, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`Engine::open`], and reports the progress of recovery ten times a second, until told
-    /// to abandon the start.
+    /// Like [`Engine::open`], and reports the progress ten times a second while it waits for an NBD server or
+    /// recovers, until told to abandon the start.
     ///
     /// # Errors
     /// As [`Engine::open`].
@@ -95,7 +95,10 @@ impl Engine {
         let mut progress =
             |seen: &Recovering| progress(seen).map_break(|()| EngineError::StartEnded);
         let began = Instant::now();
-        let opened = opening::open(config, &options)?;
+        let opened = opening::open(config, &options, &mut || {
+            let seconds = began.elapsed().as_secs_f64();
+            progress(&Recovering { seconds, ..Recovering::default() })
+        })?;
         let mut engine = Engine {
             shared: Arc::new(opened.shared),
             reaper: None,
@@ -265,6 +268,11 @@ impl Engine {
     /// The volumes, in the order of the configuration.
     pub fn volumes(&self) -> &[VolumeDescription] {
         &self.volumes
+    }
+
+    /// Whether a volume's store can zero a range, as far as is known, by less than writing zeroes to it.
+    pub fn zeroes_cheaply(&self, volume: Volume) -> bool {
+        self.shared.lock().zeroes_cheaply(volume, false)
     }
 
     /// Bytes of a cached block.

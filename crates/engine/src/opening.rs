@@ -31,6 +31,7 @@ use crate::error::{EngineError, TierMismatch};
 use crate::flash_device::OpenFlashDevice;
 use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
+use crate::patience::Progress;
 use crate::queries::AllocationQueries;
 use crate::recognise::Found;
 use crate::roles;
@@ -61,10 +62,14 @@ struct Decision {
     numbers: Vec<Volume>,
 }
 
-/// Opens the devices in the configuration.
-pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
+/// Opens the devices in the configuration. `progress` may end a wait for a server.
+pub(crate) fn open(
+    config: &Config,
+    options: &EngineOptions,
+    progress: &mut Progress<'_>,
+) -> Result<Opened, EngineError> {
     let mut missing = Vec::new();
-    let opened = open_all(config, options, &mut missing);
+    let opened = open_all(config, options, &mut missing, progress);
     opened.map_err(|error| explained(error, missing, config))
 }
 
@@ -90,8 +95,9 @@ fn open_all(
     config: &Config,
     options: &EngineOptions,
     missing: &mut Vec<PathBuf>,
+    progress: &mut Progress<'_>,
 ) -> Result<Opened, EngineError> {
-    let devices = open_devices(config, options, missing)?;
+    let devices = open_devices(config, options, missing, progress)?;
     let checked = check(config, options, devices)?;
     let made = Made::new(options, &checked)?;
     let committed = commit(checked, options, missing)?;
@@ -109,6 +115,7 @@ fn open_devices(
     config: &Config,
     options: &EngineOptions,
     missing: &mut Vec<PathBuf>,
+    progress: &mut Progress<'_>,
 ) -> Result<OpenDevices, EngineError> {
     if config.volume.is_empty() || config.volume.len() > VOLUMES_MAX {
         let configured = config.volume.len();
@@ -118,7 +125,7 @@ fn open_devices(
     cache_config(config, None)?;
     let (mut stores, mut flash) = (Vec::new(), None);
     for volume in &config.volume {
-        let store = Store::open(volume, options.direct, options.give_up());
+        let store = Store::open(volume, options.direct, options.give_up(), progress);
         let store = store.map_err(|error| roles::explained(error, volume))?;
         if let Some(StoreTarget::Local(target)) = &store.target {
             missing.extend(target.is_new().then(|| store.path.clone()));

@@ -1,8 +1,11 @@
-//! Opens files that a process that has just ended still seems to hold.
+//! Opens what others may still hold: files of a process that has just ended, and exports of a server that does
+//! not answer.
 //!
 //! The kernel dismantles the io_uring of a killed process after the process has ended. Until then,
 //! files that were registered with it stay locked: for milliseconds, or longer under load.
 
+use std::ops::ControlFlow;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use forebay_device::file::{Notice, OpenError, OpenOptions, Target};
@@ -13,6 +16,42 @@ use crate::error::EngineError;
 const ENDED_HOLDER_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The kernel tells nobody when it lets a file go.
 const POLL_PERIOD: Duration = Duration::from_millis(20);
+
+/// How often a start that waits asks whether to go on.
+const PROGRESS_PERIOD: Duration = Duration::from_millis(100);
+
+/// Whether a start that waits goes on.
+pub(crate) type Progress<'a> = dyn FnMut() -> ControlFlow<EngineError> + 'a;
+
+/// Does `work` in a thread, and calls `progress` ten times a second meanwhile. If that ends the wait, the thread
+/// is left alone: its server may never answer.
+///
+/// # Errors
+/// As `work`, and the error of `progress`.
+pub(crate) fn wait_for<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
+    progress: &mut Progress<'_>,
+) -> Result<T, EngineError> {
+    let (ends, ended) = channel();
+    let thread = std::thread::Builder::new().name("forebay-open".into());
+    // (If nobody waits any more, the result is dropped.)
+    let thread = thread.spawn(move || drop(ends.send(work())));
+    let thread = thread.map_err(|error| EngineError::System("start a thread", error))?;
+    loop {
+        match ended.recv_timeout(PROGRESS_PERIOD) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) => {
+                if let ControlFlow::Break(error) = progress() {
+                    return Err(error);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let panic = thread.join().expect_err("the thread has ended without a result");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
 
 /// Like [`Target::open`], but waits while the holder is a process that has ended.
 ///
@@ -48,4 +87,31 @@ pub(crate) fn open_or_name(
             false => error.into(),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_what_never_comes_ends_when_it_is_told_to() {
+        let (keep, never) = channel::<()>();
+        let mut asked = 0;
+        let waited = wait_for(move || Ok(never.recv().unwrap_or(())), &mut || {
+            asked += 1;
+            if asked == 3 {
+                ControlFlow::Break(EngineError::StartEnded)
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        assert!(matches!(waited, Err(EngineError::StartEnded)));
+        drop(keep);
+        let go_on = &mut || ControlFlow::Continue(());
+        assert_eq!(wait_for(|| Ok(7), go_on).unwrap(), 7);
+        assert!(matches!(
+            wait_for::<()>(|| Err(EngineError::Quiesced), go_on),
+            Err(EngineError::Quiesced)
+        ));
+    }
 }

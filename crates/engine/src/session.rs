@@ -196,6 +196,19 @@ impl Session {
         self.in_flight
     }
 
+    /// The client of this session is gone without waiting for its answers, and may send its requests again in
+    /// another session. Requests that the cache has not got yet end with
+    /// [`Shutdown`](forebay_effect::IoError::Shutdown). The others take effect; until they have, later requests
+    /// of any session that overlap their changes wait. So none takes effect after the same request, sent again,
+    /// has been answered, or after something newer. Nothing may be submitted after this.
+    pub fn abandon(&mut self) {
+        let mut core = self.shared.lock_anyway();
+        // (A core in which a thread has panicked is in an unknown state, and left alone.)
+        if !self.shared.is_broken() && core.life() != Life::Ended {
+            core.abandon_session(self.number);
+        }
+    }
+
     /// The engine's time.
     pub fn now(&self) -> Nanos {
         self.shared.clock.now()

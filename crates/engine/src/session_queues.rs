@@ -40,6 +40,14 @@ impl SessionQueues {
         self.count += 1;
     }
 
+    /// Takes back all requests of a session.
+    pub fn take(&mut self, session: u32) -> VecDeque<RequestId> {
+        self.turns.retain(|&turn| turn != session);
+        let queue = self.queues.get_mut(session as usize).map(std::mem::take).unwrap_or_default();
+        self.count -= queue.len();
+        queue
+    }
+
     /// The next request that `fits`, among the first request of each session.
     pub fn pop(&mut self, mut fits: impl FnMut(RequestId) -> bool) -> Option<RequestId> {
         let first = |session: &u32| self.queues[*session as usize].front().copied();
@@ -85,5 +93,19 @@ mod tests {
         assert_eq!(order, [10, 11]);
         assert!(waiting.has(0) && !waiting.has(1));
         assert_eq!(waiting.pop(|_| true), Some(RequestId(1)));
+    }
+
+    #[test]
+    fn a_session_whose_requests_are_taken_back_has_no_turn_and_others_keep_theirs() {
+        let mut waiting = SessionQueues::default();
+        for (session, request) in [(0, 1), (1, 10), (0, 2), (2, 20)] {
+            waiting.push(session, RequestId(request));
+        }
+        assert_eq!(waiting.take(0), [RequestId(1), RequestId(2)]);
+        assert!(waiting.take(0).is_empty() && waiting.take(9).is_empty());
+        assert!(waiting.len() == 2 && !waiting.has(0));
+        waiting.push(0, RequestId(3));
+        let order: Vec<u64> = std::iter::from_fn(|| waiting.pop(|_| true)).map(|id| id.0).collect();
+        assert_eq!(order, [10, 20, 3]);
     }
 }

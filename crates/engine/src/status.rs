@@ -94,7 +94,7 @@ impl std::fmt::Display for Recovering {
                 "writing dirty blocks to the stores before dropping cached data: {} left",
                 self.destaging
             ),
-            0 => write!(f, "opening the flash tier"),
+            0 => write!(f, "opening the stores and the flash tier"),
             of => write!(
                 f,
                 "recovering: {} of {of} regions, {} records",

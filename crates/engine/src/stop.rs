@@ -33,7 +33,8 @@ pub struct HungStores {
 impl HungStores {
     /// Operations on stores behind NBD that do not end within five seconds fail, as do all later ones, and a
     /// stop then leaves dirty data on flash. Has no effect before data that was acknowledged from memory is on
-    /// flash, so call it again until the stop has ended. Without a flash tier, it never has an effect.
+    /// flash, so call it again until the stop has ended. Without a flash tier, it has no effect while anything is
+    /// dirty.
     pub fn give_up(&self) {
         let (Some(shared), Some(stores)) = (self.shared.upgrade(), self.stores.upgrade()) else {
             return;
@@ -111,8 +112,10 @@ impl Engine {
             self.begin_stop(destages);
         }
         let stopped = self.wait_stopped(progress);
-        // What fails once stores are given up only cuts the stop short.
-        let stopped = stopped.filter(|result| result.is_ok() || !self.stores.are_given_up());
+        // What fails once stores are given up only cuts the stop short, unless memory alone has data.
+        let keeps_all = self.has_flash || self.shared.lock().cache().dirty_blocks() == 0;
+        let is_cut_short = self.stores.are_given_up() && keeps_all;
+        let stopped = stopped.filter(|result| result.is_ok() || !is_cut_short);
         let mut noted = match stopped {
             // The notes of the quiesce still stand. New ones would cover up what others have written.
             Some(Ok(_)) if unresumed.is_some() && mode != StopMode::Release => Ok(()),

@@ -19,7 +19,7 @@ use crate::fingerprint::{Fingerprint, SealContents, VolumeContents, times};
 use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
-use crate::patience;
+use crate::patience::{self, Progress};
 use crate::store_plan::{Plan, header_places};
 use crate::watch::Watch;
 
@@ -78,10 +78,17 @@ impl Store {
     /// Opens the store of a volume. Writes nothing, but creates a configured new file.
     ///
     /// # Errors
-    /// If it cannot be opened, is too small, or has unexpected contents.
-    pub fn open(volume: &Volume, direct: DirectIo, give_up: GiveUp) -> Result<Store, EngineError> {
+    /// If it cannot be opened, is too small, or has unexpected contents. While it waits for an NBD server,
+    /// `progress` is called about ten times a second, and its error ends the start.
+    pub fn open(
+        volume: &Volume,
+        direct: DirectIo,
+        give_up: GiveUp,
+        progress: &mut Progress<'_>,
+    ) -> Result<Store, EngineError> {
         if volume.backing.contains("://") {
-            return Store::open_export(volume, give_up);
+            let volume = volume.clone();
+            return patience::wait_for(move || Store::open_export(&volume, give_up), progress);
         }
         let path = PathBuf::from(&volume.backing);
         let overhead = if volume.layout == BackingLayout::None { 0 } else { AREA_BYTES };

@@ -139,6 +139,8 @@ pub(crate) struct Table {
     entries: Vec<Option<TableEntry>>,
     free: Vec<u32>,
     sessions: Vec<Mailbox>,
+    /// Requests that change data, and whose client is gone. Most often there are none.
+    abandoned: Vec<RequestId>,
     /// Sessions with news.
     pub to_wake: Vec<u32>,
 }
@@ -248,6 +250,29 @@ impl Table {
         }
     }
 
+    /// The client of a session is gone: what overlaps its changes waits until they have ended
+    /// ([`Table::awaits_abandoned`]).
+    pub fn abandon(&mut self, session: u32) {
+        let changes = |e: &TableEntry| e.session == session && e.request.op.modifies();
+        let entries = (0..).map(RequestId).zip(&self.entries);
+        let changes = entries.filter(|(_, entry)| entry.as_ref().is_some_and(changes));
+        self.abandoned.extend(changes.map(|(id, _)| id));
+    }
+
+    /// Whether changes are in flight whose client is gone.
+    #[inline]
+    pub fn has_abandoned(&self) -> bool {
+        !self.abandoned.is_empty()
+    }
+
+    /// Whether a request must wait because a change that overlaps it is in flight, and the client of that is
+    /// gone. The client may send the change again and believe the answer: the first one must not take effect
+    /// after that, nor after something newer.
+    #[inline]
+    pub fn awaits_abandoned(&self, request: &Submission) -> bool {
+        self.abandoned.iter().any(|&id| overlap(self.request(id), request))
+    }
+
     /// Requests in flight.
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()
@@ -260,6 +285,12 @@ impl Table {
     fn entry_mut(&mut self, id: RequestId) -> &mut TableEntry {
         self.entries[id.0 as usize].as_mut().expect("the request is in flight")
     }
+}
+
+/// Whether two requests are for the same bytes.
+fn overlap(a: &Submission, b: &Submission) -> bool {
+    let precedes = |a: &Submission, b: &Submission| a.offset.saturating_add(a.length) <= b.offset;
+    a.volume == b.volume && a.length > 0 && b.length > 0 && !precedes(a, b) && !precedes(b, a)
 }
 
 // SAFETY: the memory belongs to the `AlignedBuffer` of the entry, which is on the heap, is not
@@ -296,6 +327,9 @@ unsafe impl Requests for Table {
             entry.copy_loans();
         }
         self.free.push(request.0 as u32);
+        if !self.abandoned.is_empty() {
+            self.abandoned.retain(|&abandoned| abandoned != request);
+        }
         let mailbox = &mut self.sessions[entry.session as usize];
         mailbox.in_flight -= 1;
         let TableEntry { request, arrived, lent, .. } = entry;
@@ -353,6 +387,35 @@ mod tests {
         let session = table.open_session();
         table.enter(session, read(1), Nanos(0));
         table.close_session(session);
+    }
+
+    #[test]
+    fn what_overlaps_a_change_whose_client_is_gone_waits_until_that_has_ended() {
+        let mut table = Table::default();
+        let (gone, other) = (table.open_session(), table.open_session());
+        let write = |offset| Submission { op: Op::Write, offset, ..read(1) };
+        let id = table.enter(gone, write(8192), Nanos(0));
+        table.enter(gone, read(2), Nanos(0));
+        table.enter(other, write(65536), Nanos(0));
+        assert!(!table.has_abandoned() && !table.awaits_abandoned(&write(8192)));
+        table.abandon(gone);
+        let waits = |request: Submission| table.awaits_abandoned(&request);
+        assert!(waits(write(8192)) && waits(write(4608)) && waits(write(11776)));
+        assert!(
+            waits(Submission { op: Op::Read, ..write(8192) }),
+            "a read may not see it come later"
+        );
+        assert!(waits(Submission { offset: 0, length: u64::MAX, op: Op::Trim, ..read(1) }));
+        assert!(
+            !waits(write(4096)) && !waits(write(12288)) && !waits(Submission::flush(1, Volume(0)))
+        );
+        assert!(!waits(Submission { volume: Volume(1), ..write(8192) }));
+        assert!(
+            !waits(read(2)) && !waits(write(65536)),
+            "a read, and what is of others, block nobody"
+        );
+        table.reply(id, Ok(()));
+        assert!(!table.has_abandoned() && !table.awaits_abandoned(&write(8192)));
     }
 
     /// A table with a session that borrows and a read of two blocks of it, and the memory of two.

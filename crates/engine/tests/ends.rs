@@ -299,3 +299,33 @@ fn sessions_of_an_engine_that_has_ended_are_answered() {
     assert_eq!(session.submit(&mut vec![Submission::flush(0, Volume(0))], &mut done), 0);
     assert_eq!(done.remove(0).result, Err(IoError::Shutdown));
 }
+
+#[test]
+fn an_abandoned_session_leaves_no_write_that_could_replace_a_newer_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config_with(directory.path(), false, "write-through"));
+    let (mut lost, mut other) = (engine.session().unwrap(), engine.session().unwrap());
+    let write_of = |session: &mut Session, block: u64, byte: u8| {
+        let mut buffer = session.buffer(4096);
+        buffer.fill(byte);
+        Submission::write(block, Volume(0), 4096 * block, 4096, buffer)
+    };
+    engine.quiesce(None, |_| {}).unwrap();
+    let mut requests = (0..100).map(|block| write_of(&mut lost, block, 1)).collect();
+    lost.submit(&mut requests, &mut Vec::new());
+    lost.abandon();
+    // (It does not wait for the end of the quiesce.)
+    drop(lost);
+    let mut done = Vec::new();
+    let newer = write_of(&mut other, 0, 2);
+    other.submit(&mut vec![newer], &mut done);
+    engine.resume().unwrap();
+    while done.is_empty() {
+        other.wait(None, &mut done);
+    }
+    assert_eq!(done[0].result, Ok(()));
+    let read_all: Vec<u8> = (0..100).map(|block| read(&mut other, 0, block)).collect();
+    assert_eq!((read_all[0], read_all[1..].iter().max()), (2, Some(&0)), "{read_all:?}");
+    drop(other);
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+}

@@ -11,6 +11,11 @@ pub trait Exports {
 
     /// Calls `visit` with each export that clients may see in a list.
     fn list(&self, visit: &mut dyn FnMut(&ExportInfo));
+
+    /// Whether a client may use this export, which it has chosen. If not, the choice is refused by policy.
+    fn admit(&self, _: &ExportInfo) -> bool {
+        true
+    }
 }
 
 /// The exports of a fixed list; the first one is also the default export.
@@ -46,8 +51,6 @@ pub struct ExportInfo {
     pub features: TransmissionFlags,
     /// Whether BLOCK_STATUS can be asked for `base:allocation`.
     pub allocation: bool,
-    /// Whether it has as many clients as it may have: choosing it is refused by policy.
-    pub full: bool,
     /// Whether it may be used over TLS only (where the server has TLS by choice).
     pub tls_required: bool,
 }
@@ -63,7 +66,6 @@ impl ExportInfo {
             block_sizes: BlockSizes::DEFAULT,
             features: TransmissionFlags::SEND_FLUSH | TransmissionFlags::SEND_FUA,
             allocation: false,
-            full: false,
             tls_required: false,
         }
     }

@@ -5,7 +5,7 @@ use crate::support::*;
 use forebay_nbd::server::{
     CloseReason, Handshake, HandshakeEvent, ListPolicy, ServerConfig, TlsPolicy,
 };
-use forebay_nbd::{ErrorCode, ExportInfo, ReplyStyle};
+use forebay_nbd::{ErrorCode, ExportInfo, Exports, ReplyStyle};
 
 const ACK: u32 = 1;
 const SERVER: u32 = 2;
@@ -216,14 +216,39 @@ fn an_unknown_export_is_refused_without_information_and_another_may_follow() {
 
 #[test]
 fn an_export_with_enough_clients_is_refused_by_policy_and_another_may_follow() {
-    let mut exports = exports();
-    exports[0].full = true;
-    let name = exports[0].name.clone();
-    let mut server = server_of(ServerConfig::default(), exports.clone());
-    assert_eq!(verdict(&mut server, OPT_INFO, &go_data(&name, &[])), ACK, "a look is free");
-    assert_eq!(verdict(&mut server, GO, &go_data(&name, &[])), POLICY);
-    let other = exports[1].name.clone();
-    assert_eq!(verdict(&mut server, GO, &go_data(&other, &[])), ACK);
+    /// Exports of which the first one is full.
+    struct FirstIsFull(Vec<ExportInfo>);
+    impl Exports for FirstIsFull {
+        fn lookup(&self, name: &str) -> Option<ExportInfo> {
+            self.0.lookup(name)
+        }
+        fn list(&self, visit: &mut dyn FnMut(&ExportInfo)) {
+            self.0.list(visit);
+        }
+        fn admit(&self, export: &ExportInfo) -> bool {
+            *export != self.0[0]
+        }
+    }
+    let exports = FirstIsFull(exports());
+    let [full, other] = [0, 1].map(|at| exports.0[at].name.clone());
+    let begin = || {
+        let mut handshake = Handshake::start(ServerConfig::default(), &mut Vec::new());
+        let event = handshake.receive(&mut &client_flags(3)[..], &exports, &mut Vec::new());
+        assert!(matches!(event, HandshakeEvent::NeedInput));
+        handshake
+    };
+    let mut handshake = begin();
+    let mut verdict = |number, name: &str| {
+        let (sent, mut out) = (option(number, &go_data(name, &[])), Vec::new());
+        handshake.receive(&mut &sent[..], &exports, &mut out);
+        option_replies(&out).last().unwrap().1
+    };
+    assert_eq!(verdict(OPT_INFO, &full), ACK, "a look is free");
+    assert_eq!(verdict(GO, &full), POLICY);
+    assert_eq!(verdict(GO, &other), ACK);
+    let named = option(EXPORT_NAME, full.as_bytes());
+    let event = begin().receive(&mut &named[..], &exports, &mut Vec::new());
+    assert!(matches!(event, HandshakeEvent::Close(CloseReason::ExportRefused)));
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn every_test_named_in_the_table_exists_and_every_conformance_test_is_named() {
         "src/server/reply.rs",
         "../device/src/devices.rs",
         "../engine/src/allocation.rs",
+        "../engine/src/core/tests.rs",
         "../engine/src/session_queues.rs",
         "../engine/tests/engine.rs",
         "../serve/src/nbd/budget.rs",

@@ -7,7 +7,8 @@ pub fn count(n: u64) -> String {
     const UNITS: [(&str, f64); 4] = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
     for (unit, size) in UNITS {
         let value = n as f64 / size;
-        if value >= 1.0 {
+        // (What would be rounded to 1000 takes the next unit.)
+        if value >= 0.9995 {
             let text = if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") };
             return format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text));
         }
@@ -47,9 +48,16 @@ mod tests {
 
     #[test]
     fn counts_keep_two_digits_that_matter() {
-        for (n, text) in
-            [(0, "0"), (999, "999"), (1000, "1 k"), (1234, "1.2 k"), (45_000_000, "45 M")]
-        {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1 k"),
+            (1234, "1.2 k"),
+            (45_000_000, "45 M"),
+            (999_499, "999 k"),
+            (999_600, "1 M"),
+            (u64::MAX, "18446744 T"),
+        ] {
             assert_eq!(count(n), text);
         }
         let requests = [0, 1, 2000].map(|n| counted(n, "request"));

@@ -86,6 +86,13 @@ impl Section {
     pub fn new(heading: impl Into<String>) -> Self {
         Self { heading: heading.into(), items: Vec::new() }
     }
+    /// Ends the heading with a label, for a page with several sections of a kind.
+    pub fn labelled(mut self, label: &str) -> Self {
+        if !label.is_empty() {
+            self.heading = format!("{}: {label}", self.heading);
+        }
+        self
+    }
     /// Adds a paragraph.
     pub fn text(mut self, text: impl Into<String>) -> Self {
         self.items.push(Item::Text(text.into()));

@@ -17,6 +17,17 @@ pub enum ServeError {
         /// Where.
         address: String,
     },
+    /// A backing store is an export of this server.
+    #[error(
+        "the backing store of volume `{volume}` is {address}, the address of this server itself (serve.nbd); name \
+         another NBD server"
+    )]
+    OwnExport {
+        /// The volume.
+        volume: String,
+        /// Where.
+        address: String,
+    },
     /// A file is in the way.
     #[error("{} is not a socket; nothing was removed. Use another path", path.display())]
     NotASocket {

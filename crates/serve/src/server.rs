@@ -1,10 +1,13 @@
 //! A whole server: the engine, its NBD address and its control address.
 
+use std::net::ToSocketAddrs;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_config::{Config, OnStop};
+use forebay_config::{Address, Config, OnStop};
 use forebay_engine::{Engine, EngineError, EngineOptions, Recovering, StopMode};
+use forebay_nbd::{NbdAddress, NbdUri};
 use serde::Serialize;
 
 use crate::control::{ControlServer, Ended, StopRequest, Views};
@@ -87,6 +90,7 @@ impl Server {
             serve.control_group.as_deref(),
         )?;
         let connections_max = allow_connections(serve.connections, config.volume.len())?;
+        refuse_own_exports(config)?;
         let nbd = Listener::bind(&serve.nbd, &of_nbd)?;
         let control = Listener::bind(&serve.control, &of_control)?;
         let stop = Arc::new(StopRequest::new(usual_stop(config)));
@@ -214,5 +218,71 @@ impl Server {
         // (It answers clients that wait for that.)
         drop(self.control);
         (Stopped { news, ..stopped }, ended.map_err(ServeError::from))
+    }
+}
+
+/// Refuses a backing store that this server exports: its start would wait for itself.
+fn refuse_own_exports(config: &Config) -> Result<(), ServeError> {
+    let is_own = |backing: &str| {
+        backing.parse::<NbdUri>().is_ok_and(|uri| is_same(&uri.address, &config.serve.nbd))
+    };
+    match config.volume.iter().find(|volume| is_own(&volume.backing)) {
+        Some(own) => {
+            Err(ServeError::OwnExport { volume: own.name.clone(), address: own.backing.clone() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a client that connects to `remote` reaches the socket at `local`.
+fn is_same(remote: &NbdAddress, local: &Address) -> bool {
+    match (remote, local) {
+        (NbdAddress::Unix(remote), Address::Unix(local)) => {
+            let absolute = |path: &Path| {
+                // (The socket itself may not be there yet.)
+                let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let directory = directory.unwrap_or(Path::new(".")).canonicalize().ok()?;
+                Some(directory.join(path.file_name()?))
+            };
+            let remote = Path::new(remote);
+            remote == local || absolute(remote).is_some_and(|path| Some(path) == absolute(local))
+        }
+        (NbdAddress::Tcp { host, port }, Address::Tcp(local)) if *port == local.port() => {
+            let addresses = (host.as_str(), *port).to_socket_addrs();
+            addresses.is_ok_and(|mut addresses| addresses.any(|address| address == *local))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backing_store_that_the_server_itself_exports_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let in_it = |name: &str| directory.path().join(name).display().to_string();
+        let config = |backing: &str, nbd: &str| {
+            let text = format!(
+                "[cache]\ndram = '4MiB'\n[serve]\nnbd = '{nbd}'\n[[volume]]\nname = 'vm1'\n\
+                 backing = '{backing}'\n"
+            );
+            Config::from_toml(&text).unwrap()
+        };
+        let own = format!("unix:{}", in_it("nbd.sock"));
+        let twisted = format!("{}/./nbd.sock", directory.path().display());
+        for (backing, nbd, refused) in [
+            (format!("nbd+unix:///vm1?socket={}", in_it("nbd.sock")), own.as_str(), true),
+            (format!("nbd+unix:///vm1?socket={twisted}"), own.as_str(), true),
+            (format!("nbd+unix:///vm1?socket={}", in_it("other.sock")), own.as_str(), false),
+            ("nbd://127.0.0.1:10900/vm1".to_owned(), "tcp:127.0.0.1:10900", true),
+            ("nbd://localhost:10900/vm1".to_owned(), "tcp:127.0.0.1:10900", true),
+            ("nbd://127.0.0.1:10901/vm1".to_owned(), "tcp:127.0.0.1:10900", false),
+            (in_it("disk.img"), own.as_str(), false),
+        ] {
+            let result = refuse_own_exports(&config(&backing, nbd));
+            assert_eq!(result.is_err(), refused, "{backing} at {nbd}");
+        }
     }
 }

@@ -68,9 +68,27 @@ impl Served {
 
     /// A number in the object `nbd` of the status.
     fn nbd(&self, keys: &[&str]) -> u64 {
+        keys.iter().fold(&self.status()["nbd"], |value, &key| &value[key]).as_u64().unwrap()
+    }
+
+    fn status(&self) -> serde_json::Value {
         let reply = control::ask(&self.config.serve.control, None, "GET", "/status").unwrap();
-        let status: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
-        keys.iter().fold(&status["nbd"], |value, &key| &value[key]).as_u64().unwrap()
+        serde_json::from_str(&reply.body).unwrap()
+    }
+
+    /// Gives an order that must succeed.
+    fn order(&self, path: &str) {
+        let reply = control::ask(&self.config.serve.control, None, "POST", path).unwrap();
+        assert_eq!(reply.code, 200, "{}", reply.body);
+    }
+
+    /// Waits until so many requests are in flight.
+    fn wait_for_in_flight(&self, count: u64) {
+        let until = Instant::now() + SOON;
+        while self.status()["in_flight"] != count {
+            assert!(Instant::now() < until, "{} requests in flight", self.status()["in_flight"]);
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Waits until the server has `count` connections.
@@ -113,6 +131,21 @@ impl Client {
         header.extend_from_slice(&offset.to_be_bytes());
         header.extend_from_slice(&length.to_be_bytes());
         self.0.write_all(&header).unwrap();
+    }
+
+    fn write(&mut self, offset: u64, length: u32, byte: u8) {
+        self.request(WRITE, offset, length);
+        self.0.write_all(&vec![byte; length as usize]).unwrap();
+    }
+
+    /// Takes the reply to the only request in flight, which must succeed, with so many bytes of data.
+    fn reply(&mut self, data_bytes: u32) -> Vec<u8> {
+        let mut head = [0; 16];
+        self.0.read_exact(&mut head).unwrap();
+        assert_eq!(head[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
+        let mut data = vec![0; data_bytes as usize];
+        self.0.read_exact(&mut data).unwrap();
+        data
     }
 
     /// Takes replies until the connection ends: the length of each request, and its error.
@@ -321,4 +354,54 @@ fn an_order_that_a_stop_in_progress_does_not_carry_out_is_refused() {
     served.stop();
     let answer = waits.join().unwrap();
     assert_eq!(answer.code, 200, "{}", answer.body);
+}
+
+#[test]
+fn what_a_lost_connection_left_waiting_never_takes_effect() {
+    let served = Served::start("");
+    let (mut lost, mut other) = (Client::connect(&served), Client::connect(&served));
+    served.order("/quiesce");
+    (0..100).for_each(|n| lost.write(n * u64::from(KIB), KIB, 7));
+    served.wait_for_in_flight(100);
+    drop(lost);
+    served.wait_for_connections(1);
+    served.wait_for_in_flight(0);
+    served.order("/resume");
+    other.request(READ, 0, 100 * KIB);
+    let data = other.reply(100 * KIB);
+    assert!(data.iter().all(|&byte| byte == 0), "an old write can replace a newer one");
+    served.stop();
+}
+
+#[test]
+fn a_client_that_comes_again_during_a_quiesce_finds_its_place() {
+    let served = Served::start("volume_connections = 1\n");
+    let mut client = Client::connect(&served);
+    served.order("/quiesce");
+    client.write(0, KIB, 7);
+    served.wait_for_in_flight(1);
+    drop(client);
+    let mut client = Client::connect(&served);
+    client.write(0, KIB, 8);
+    served.wait_for_in_flight(1);
+    served.order("/resume");
+    client.reply(0);
+    client.request(READ, 0, KIB);
+    assert!(client.reply(KIB).iter().all(|&byte| byte == 8));
+    served.stop();
+}
+
+#[test]
+fn clients_that_a_full_volume_refuses_are_counted() {
+    let served = Served::start("volume_connections = 1\n");
+    let _client = Client::connect(&served);
+    for refused in 1..=2 {
+        let mut socket = UnixStream::connect(served.socket()).unwrap();
+        socket.read_exact(&mut [0; 18]).unwrap();
+        socket.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x03vm1").unwrap();
+        assert_eq!(socket.read(&mut [0; 10]).unwrap(), 0, "it is not refused");
+        served.wait_for_connections(1);
+        assert_eq!(served.nbd(&["refused"]), refused);
+    }
+    served.stop();
 }

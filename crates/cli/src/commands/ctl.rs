@@ -166,7 +166,8 @@ const EXAMPLE_STATUS: &str = "Example, with a server running:
   $ forebay ctl status --control unix:control.sock";
 
 const EXAMPLE_TOP: &str =
-    "All columns except `dirty` cover the last interval. A dash means that there were no requests.
+    "All columns except `dirty` cover the last interval, or the time since the server restarted.
+`hits` includes delayed hits. A dash means that there were no requests.
 p50 and p99 are accurate to within 13 % between 1 us and 10 s.
 
 Example, with a server running:
@@ -347,6 +348,10 @@ fn difference(before: &Value, now: &Value) -> String {
             number("records")
         );
     }
+    // If the server has restarted, all that it has counted is new.
+    let same =
+        before["pid"] == now["pid"] && number(before, &["uptime_s"]) <= number(now, &["uptime_s"]);
+    let before = if same { before } else { &Value::Null };
     let seconds = number(now, &["uptime_s"]) - number(before, &["uptime_s"]);
     let mut text = format!(
         "{:<20} {:>8} {:>8} {:>7} {:>10} {:>10} {:>8}\n",
@@ -358,7 +363,8 @@ fn difference(before: &Value, now: &Value) -> String {
         let old = &before["volumes"][n];
         let change = |path: &[&str]| number(volume, path) - number(old, path);
         let rate = |path: &[&str]| count((change(path) / seconds.max(1e-9)) as u64);
-        let hits: f64 = ["tier1", "tier2"]
+        // (A delayed hit waits for data that another request is fetching.)
+        let hits: f64 = ["tier1", "tier2", "delayed"]
             .iter()
             .flat_map(|tier| ["read", "write"].map(|kind| change(&["hits", tier, kind])))
             .sum();
@@ -428,5 +434,34 @@ mod tests {
         }
         let line = words(&difference(&now, &now));
         assert_eq!(line[3..], ["-", "-", "-", "3"], "nothing happened");
+
+        let mut delayed = now.clone();
+        delayed["volumes"][0]["hits"]["delayed"] = serde_json::json!({"read": 25, "write": 25});
+        let line = words(&difference(&before, &delayed));
+        assert_eq!(line[3], "80.0", "of 250 accesses, 150 hit at once and 50 waited for a fetch");
+    }
+
+    #[test]
+    fn top_shows_of_a_server_that_has_started_since_what_it_has_done() {
+        let latencies = LatencyHistogram::coarse();
+        let status = |pid: u32, uptime: f64, reads: u64| {
+            serde_json::json!({"pid": pid, "uptime_s": uptime, "volumes": [{
+                "volume": "vm1", "reads": reads, "writes": 0, "dirty_blocks": 0,
+                "answered": latencies.total(),
+            }]})
+        };
+        let reads_per_s = |before: &Value, now: &Value| {
+            let text = difference(before, now);
+            text.lines().nth(1).unwrap().split_whitespace().nth(1).unwrap().to_owned()
+        };
+        let before = status(7, 100.0, 5000);
+        assert_eq!(reads_per_s(&before, &status(7, 102.0, 5100)), "50");
+        assert_eq!(reads_per_s(&before, &status(8, 2.0, 200)), "100", "another process");
+        assert_eq!(reads_per_s(&before, &status(8, 200.0, 8000)), "40", "it has run for longer");
+        assert_eq!(
+            reads_per_s(&before, &status(7, 2.0, 200)),
+            "100",
+            "as in a container: always process 7"
+        );
     }
 }

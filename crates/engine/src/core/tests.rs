@@ -9,6 +9,8 @@ use forebay_effect::Device;
 /// A device that ends everything at once and rings no bell.
 #[derive(Default)]
 struct Silent {
+    /// Whether it can zero ranges.
+    zeroes: bool,
     ended: Vec<Completion>,
     /// How often somebody has asked what has ended.
     asked: Arc<AtomicU32>,
@@ -19,7 +21,7 @@ struct Silent {
 impl Devices for Silent {
     fn capabilities(&self, _: Device) -> Option<Capabilities> {
         let (logical_block, memory_alignment) = (512, 512);
-        let (zeroes, punches) = (false, false);
+        let (zeroes, punches) = (self.zeroes, false);
         Some(Capabilities { size: SIZE, logical_block, memory_alignment, zeroes, punches })
     }
 
@@ -134,4 +136,96 @@ fn the_engine_comes_only_nearer_to_its_end() {
     core.stop(Nanos(4), true);
     core.prepare_stop(Nanos(5));
     assert_eq!(core.life(), Life::Ended);
+}
+
+#[test]
+fn what_a_client_left_behind_before_the_machine_never_takes_effect() {
+    let mut core = started();
+    let gone = core.table.open_session();
+    core.change_holds(Nanos(1), ClientHolds::begin_quiesce);
+    core.submit(Nanos(1), gone, &mut (0..3).map(write).collect());
+    core.abandon_session(gone);
+    let mailbox = core.table.session(gone);
+    assert_eq!(mailbox.in_flight, 0, "it keeps its place until the quiesce ends");
+    assert!(
+        mailbox.done.len() == 3 && mailbox.done.iter().all(|d| d.result == Err(IoError::Shutdown))
+    );
+    core.end_quiesce(Nanos(2));
+    assert_eq!(
+        core.cache.volume_stats(Volume(0)).unwrap().writes,
+        0,
+        "an old write may replace a newer one"
+    );
+}
+
+#[test]
+fn what_overlaps_a_write_that_a_client_left_in_the_machine_comes_after_it() {
+    let (mut core, stuck) = lending(CacheConfig::dram_only(4));
+    let clock = Clock::start();
+    let (gone, other) = (core.table.open_session(), core.table.open_session());
+    let read = |block| Submission { op: Op::Read, ..write(block) };
+    core.submit(Nanos(1), other, &mut vec![write(1), write(2)]);
+    stuck.store(true, Ordering::Relaxed);
+    let durable = Submission { flags: Flags::FUA, ..write(1) };
+    core.submit(Nanos(1), gone, &mut vec![durable, read(7)]);
+    core.abandon_session(gone);
+    assert_eq!(core.table.session(gone).in_flight, 2, "the machine has them");
+    assert!(!core.may_publish(), "a read without the lock waits for nobody");
+
+    let done = |core: &mut Core| {
+        std::mem::take(&mut core.table.session(other).done)
+            .iter()
+            .map(|d| d.request.tag)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(done(&mut core), [1, 2]);
+    core.submit(Nanos(2), other, &mut vec![read(2)]);
+    assert_eq!(done(&mut core), [2], "it has nothing to do with the lost client");
+    core.submit(Nanos(2), other, &mut vec![write(1), read(1)]);
+    assert_eq!((done(&mut core), core.waiting.len()), (vec![], 2));
+    stuck.store(false, Ordering::Relaxed);
+    core.pass_timeout(Nanos(3));
+    while core.reaper_must_wake(clock) {
+        core.pass_timeout(Nanos(3));
+    }
+    assert_eq!((done(&mut core), core.table.session(gone).in_flight), (vec![1, 1], 0));
+    assert!(core.may_publish());
+}
+
+#[test]
+fn a_fast_zeroing_fails_where_the_store_can_only_be_written_to() {
+    for zeroes in [false, true] {
+        let mut core =
+            started_over(Silent { zeroes, ..Silent::default() }, CacheConfig::dram_only(4));
+        let session = core.table.open_session();
+        let zero = Submission { op: Op::WriteZeroes, buffer: None, ..write(1) };
+        let fast = Submission {
+            flags: Flags::FAST_ZERO,
+            ..Submission { tag: 2, buffer: None, op: zero.op, ..write(2) }
+        };
+        core.submit(Nanos(1), session, &mut vec![zero, fast]);
+        let done = std::mem::take(&mut core.table.session(session).done);
+        let mut results: Vec<_> = done.iter().map(|d| (d.request.tag, d.result)).collect();
+        results.sort_by_key(|(tag, _)| *tag);
+        let second = if zeroes { Ok(()) } else { Err(IoError::Unsupported) };
+        assert_eq!(results, [(1, Ok(())), (2, second)]);
+        assert_eq!(core.zeroes_cheaply(Volume(0), true), zeroes);
+    }
+}
+
+#[test]
+fn without_flash_a_stop_may_give_up_stores_only_while_nothing_is_dirty() {
+    let (mut core, stuck) = lending(CacheConfig::dram_only(4));
+    let session = core.table.open_session();
+    assert!(core.may_give_up_stores());
+    stuck.store(true, Ordering::Relaxed);
+    core.submit(Nanos(1), session, &mut vec![Submission { op: Op::Read, ..write(1) }]);
+    assert_eq!(core.table.session(session).in_flight, 1);
+    assert!(core.may_give_up_stores(), "a request that waits for a store that hangs keeps nobody");
+    core.set_policy(Nanos(2), WritePolicy::WRITE_BACK, Acknowledge::Dram);
+    stuck.store(false, Ordering::Relaxed);
+    core.pass_timeout(Nanos(3));
+    core.submit(Nanos(4), session, &mut vec![write(2)]);
+    assert_eq!(core.cache().dirty_blocks(), 1);
+    assert!(!core.may_give_up_stores(), "only memory has it");
 }

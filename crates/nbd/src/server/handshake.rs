@@ -360,7 +360,9 @@ impl Handshake {
         let found = protocol_string(data)
             .and_then(|name| self.find(name, exports).ok().map(|export| (name, export)));
         match found {
-            Some((name, export)) if !tls_missing && !self.shutting_down && !export.full => {
+            Some((name, export))
+                if !tls_missing && !self.shutting_down && exports.admit(&export) =>
+            {
                 let flags = export.transmission_flags(self.style != ReplyStyle::Simple);
                 out.extend_from_slice(&export.advertised_bytes().to_be_bytes());
                 out.extend_from_slice(&flags.0.to_be_bytes());
@@ -385,7 +387,7 @@ impl Handshake {
             return HandshakeEvent::Answered;
         };
         match self.find(request.name, exports) {
-            Ok(export) if export.full && option == option::GO => {
+            Ok(export) if option == option::GO && !exports.admit(&export) => {
                 let text = format!("\"{}\" has reached its limit on clients", export.name);
                 put_reply(option, rep::ERR_POLICY, &[clipped(&text, 4096).as_bytes()], out);
             }

@@ -1,5 +1,6 @@
 //! A document that another command wrote with `--json`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -133,6 +134,18 @@ impl Document {
     }
 }
 
+/// Numbers labels that occur more than once: charts tell their bars and curves apart by the labels.
+pub fn make_labels_distinct(documents: &mut [Document]) {
+    let mut taken = BTreeSet::new();
+    for document in documents {
+        let numbered = (2..).map(|n| format!("{} ({n})", document.label));
+        let labels = std::iter::once(document.label.clone()).chain(numbered);
+        let free = labels.into_iter().find(|label| !taken.contains(label));
+        document.label = free.expect("there are more numbers than documents");
+        taken.insert(document.label.clone());
+    }
+}
+
 /// The number at a JSON pointer; not a number where there is none.
 pub fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN)
@@ -179,6 +192,15 @@ mod tests {
         assert_eq!(kind(groups), Some(Kind::Representatives));
         assert_eq!(kind(json!({"latency_us": {}, "requests": 1})), Some(Kind::Run));
         assert_eq!(kind(json!({"requests": 1})), None);
+    }
+
+    #[test]
+    fn equal_labels_are_numbered() {
+        let labelled = |label: &str| Document { label: label.into(), value: json!({}) };
+        let mut documents = ["run", "run", "run (2)", "other", "run"].map(labelled);
+        make_labels_distinct(&mut documents);
+        let labels = documents.each_ref().map(|document| document.label.as_str());
+        assert_eq!(labels, ["run", "run (2)", "run (2) (2)", "other", "run (3)"]);
     }
 
     #[test]

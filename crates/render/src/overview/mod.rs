@@ -28,10 +28,11 @@ pub fn page(arguments: &[String], title: impl Into<String>) -> Result<Report, Ov
     let (mut curves, mut of_policies, mut runs) = (Vec::new(), Vec::new(), Vec::new());
     // Those of a kind stand together; curves and runs share their pictures.
     let (mut traces, mut plans, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    let mut labels = Vec::new();
-    for argument in arguments {
-        let document = Document::read(argument)?;
-        labels.push(document.label.clone());
+    let mut documents: Vec<Document> =
+        arguments.iter().map(|argument| Document::read(argument)).collect::<Result<_, _>>()?;
+    document::make_labels_distinct(&mut documents);
+    let labels: Vec<String> = documents.iter().map(|document| document.label.clone()).collect();
+    for (document, argument) in documents.into_iter().zip(arguments) {
         match document.kind() {
             Some(Kind::Trace) => {
                 let info: TraceInfo = document.parse("trace info")?;
@@ -47,11 +48,13 @@ pub fn page(arguments: &[String], title: impl Into<String>) -> Result<Report, Ov
             Some(Kind::Plan) => plans.extend(plans::sections(&document)),
             Some(Kind::Growth) => {
                 let growth: GrowthDocument = document.parse("plan --have")?;
-                plans.extend(plan::growth_sections(&growth));
+                let sections = plan::growth_sections(&growth);
+                plans.extend(sections.into_iter().map(|section| section.labelled(&document.label)));
             }
             Some(Kind::Study) => {
                 let study: StudyDocument = document.parse("plan --study")?;
-                plans.extend(plan::study_sections(&study));
+                let sections = plan::study_sections(&study);
+                plans.extend(sections.into_iter().map(|section| section.labelled(&document.label)));
             }
             Some(Kind::Partition) => others.extend(partitions::sections(&document)?),
             Some(Kind::Consolidation) => {
@@ -71,6 +74,7 @@ pub fn page(arguments: &[String], title: impl Into<String>) -> Result<Report, Ov
     }
     let mut report = Report::new(title).subtitle(labels.join(", "));
     let curves = curves::sections(&curves).into_iter().collect();
+    document::make_labels_distinct(&mut runs);
     let runs = runs::sections(&runs);
     for section in [traces, curves, of_policies, plans, others, runs].into_iter().flatten() {
         report = report.section(section);

@@ -1,11 +1,13 @@
 //! What to buy: the choices of a plan and, where budgets were swept, the plan against budget.
 
+use std::collections::BTreeSet;
+
 use forebay_report::{BudgetChart, BudgetPoint, Section, Table, Unit};
 use serde_json::Value;
 
 use super::document::{Document, elements, number, text};
 use crate::format::percent;
-use crate::plan::{SINGLE, times};
+use crate::plan::{SINGLE, tier_names, times};
 
 /// The sections of one plan, one for each backing store.
 pub fn sections(plan: &Document) -> Vec<Section> {
@@ -27,12 +29,18 @@ fn section(plan: &Document, name: &str) -> Section {
         .number(SINGLE)
         .number("gained")
         .number("wear");
+    let mut listed = BTreeSet::new();
     for choice in choices(&plan.value, name) {
-        let bought = elements(choice, "tiers").map(|tier| {
-            format!("{} {}", Unit::Bytes.show(number(tier, "/bytes")), text(tier, "device"))
-        });
+        let tiers =
+            elements(choice, "tiers").map(|t| (text(t, "device"), number(t, "/bytes") as u64));
+        let tiers: Vec<(String, u64)> = tiers.collect();
+        let bought = tier_names(tiers.iter().map(|(device, bytes)| (device.as_str(), *bytes)));
+        // Combinations that differ only in a second tier that is not bought are one purchase.
+        if !listed.insert(bought.clone()) {
+            continue;
+        }
         table = table.row([
-            bought.collect::<Vec<_>>().join(" + "),
+            bought,
             text(choice, "class"),
             Unit::Dollars.show(number(choice, "/cost_usd")),
             Unit::Micros.show(number(choice, "/mean_latency_us")),
@@ -44,7 +52,8 @@ fn section(plan: &Document, name: &str) -> Section {
             },
         ]);
     }
-    let section = Section::new(format!("What to buy in front of {name}")).table(table);
+    let section = Section::new(format!("What to buy in front of {name}"));
+    let section = section.labelled(&plan.label).table(table);
     match most_useful(&plan.value, name) {
         Some(best) => section.figure(chart(&plan.value, name, &best)),
         None => section,
@@ -112,5 +121,22 @@ mod tests {
         assert_eq!(most_useful(&plan, "array"), None);
         let document = Document { label: String::new(), value: plan };
         assert_eq!(sections(&document).len(), 2, "one for each backing store");
+    }
+
+    #[test]
+    fn a_purchase_is_listed_once_under_the_label_of_its_plan() {
+        let of_two = |second: &str| {
+            json!({"backing": "disk", "class": "single", "mean_latency_us": 1.0, "tiers": [
+                {"device": "memory", "bytes": 1 << 20}, {"device": second, "bytes": 0}]})
+        };
+        let value = json!({"choices": [of_two("flash"), of_two("disk cache")], "sweep": []});
+        let plan = Document { label: "tight".into(), value };
+        let page = sections(&plan)
+            .into_iter()
+            .fold(forebay_report::Report::new("Plan"), |page, section| page.section(section));
+        let html = page.to_html();
+        assert!(html.contains("What to buy in front of disk: tight"), "two plans look alike");
+        assert_eq!(html.matches("1 MiB memory").count(), 1);
+        assert!(!html.contains("0 B flash") && !html.contains("0 B disk cache"));
     }
 }

@@ -10,6 +10,11 @@ use crate::format::{count, percent};
 const QUANTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999), ("max", 1.0)];
 
+/// What the curves of latencies compare.
+const MEASURED_FROM: &str = "Each curve says what its latencies are measured from. In a simulation or a server, a \
+                             request arrives when it is due. In a replay, it may be sent late: a latency from \
+                             sending leaves out this delay, so do not compare it with one from arrival.";
+
 /// One section for all runs; none without any.
 pub fn sections(runs: &[Document]) -> Vec<Section> {
     if runs.is_empty() {
@@ -19,24 +24,60 @@ pub fn sections(runs: &[Document]) -> Vec<Section> {
     if runs.iter().any(|run| requests_per_s(run) > 0.0) {
         section = section.figure(throughput(runs));
     }
-    for (kind, title) in [("read", "Latency of reads"), ("write", "Latency of writes")] {
-        let mut figure = Percentiles::new(title);
-        let mut any = false;
-        for run in runs {
-            let points = distribution(run.value.pointer(&format!("/latency_us/{kind}")));
-            any |= points.iter().any(|p| p.1 > 0.0);
-            figure = figure.series(&run.label, points);
-        }
-        if any {
-            section = section.figure(
-                figure
-                    .figure()
-                    .caption("Measured from a request's arrival to its answer, in every run."),
-            );
-        }
-    }
+    let all = latencies("Latency of all requests", runs, Measured::best);
+    let of_kind = |kind: &'static str, title| {
+        latencies(title, runs, move |run| Measured {
+            pointer: format!("/latency_us/{kind}"),
+            ..Measured::latency(run)
+        })
+    };
+    let reads = of_kind("read", "Latency of reads");
+    let writes = of_kind("write", "Latency of writes");
+    section = [all, reads, writes].into_iter().flatten().fold(section, Section::figure);
     section = runs.iter().filter_map(components).fold(section, Section::figure);
     vec![section]
+}
+
+/// A distribution of latencies in the document of a run, and what they are measured from.
+struct Measured {
+    pointer: String,
+    from: &'static str,
+}
+
+impl Measured {
+    /// The response times of a run that has them, as a client that does not slow down with the target sees them.
+    /// In a simulation, each request arrives when it is due, so its latencies are response times.
+    fn best(run: &Document) -> Measured {
+        match run.value.get("response_us").is_some_and(Value::is_object) {
+            true => Measured { pointer: "/response_us".to_owned(), from: "due time" },
+            false => Measured::latency(run),
+        }
+    }
+
+    /// What the run calls latency.
+    fn latency(run: &Document) -> Measured {
+        // Only what sends requests tells a due time, even if there is none.
+        let sends = run.value.get("response_us").is_some();
+        let from = if sends { "sending" } else { "arrival" };
+        Measured { pointer: "/latency_us/all".to_owned(), from }
+    }
+}
+
+/// One kind of latencies of all runs; nothing if no run has any.
+fn latencies(
+    title: &str,
+    runs: &[Document],
+    measured: impl Fn(&Document) -> Measured,
+) -> Option<Figure> {
+    let mut figure = Percentiles::new(title);
+    let mut any = false;
+    for run in runs {
+        let Measured { pointer, from } = measured(run);
+        let points = distribution(run.value.pointer(&pointer));
+        any |= points.iter().any(|p| p.1 > 0.0);
+        figure = figure.series(format!("{}, from {from}", run.label), points);
+    }
+    any.then(|| figure.figure().caption(MEASURED_FROM))
 }
 
 fn table(runs: &[Document]) -> Table {
@@ -50,7 +91,10 @@ fn table(runs: &[Document]) -> Table {
         let all = hits(run, "tier1") + hits(run, "tier2") + delayed + misses;
         or_dash(hits(run, tier) / all, percent)
     };
-    let us = |run: &Document, pointer| or_dash(run.number(pointer), |us| Unit::Micros.show(us));
+    let us = |run: &Document, field| {
+        let pointer = format!("{}/{field}", Measured::best(run).pointer);
+        or_dash(run.number(&pointer), |us| Unit::Micros.show(us))
+    };
     let bytes = |run: &Document, pointer| or_dash(run.number(pointer), |b| Unit::Bytes.show(b));
     Table::from_items(runs)
         .column("run", |run| run.label.clone())
@@ -58,15 +102,17 @@ fn table(runs: &[Document]) -> Table {
         .number("requests/s", |run| or_dash(requests_per_s(run), |n| count(n as u64)))
         .number("memory hits", |run| share(run, "tier1"))
         .number("flash hits", |run| share(run, "tier2"))
-        .number("mean", |run| us(run, "/latency_us/all/mean"))
-        .number("p99", |run| us(run, "/latency_us/all/p99"))
+        .number("mean", |run| us(run, "mean"))
+        .number("p99", |run| us(run, "p99"))
+        .column("from", |run| Measured::best(run).from.to_owned())
         .number("from backing", |run| bytes(run, "/backing/read_bytes"))
         .number("to backing", |run| bytes(run, "/backing/write_bytes"))
         .number("to flash", |run| bytes(run, "/tier2_bytes_written"))
         .table()
         .caption(
-            "Latencies run from a request's arrival to its answer; the last three columns are the \
-             bytes read from the backing store, written to it, and written to flash",
+            "The mean and p99 are latencies, measured from when a request arrives, is due, or is sent (column \
+             \"from\"); the last three columns are the bytes read from the backing store, written to it, and \
+             written to flash",
         )
 }
 
@@ -145,6 +191,39 @@ mod tests {
         let untimed = json!({"requests": 10, "duration_s": 2.0, "pacing": "untimed",
             "throughput": null, "latency_us": null});
         assert!(requests_per_s(&run(untimed)).is_nan(), "there was no time");
+    }
+
+    #[test]
+    fn a_replay_is_compared_with_a_simulation_by_its_response_times() {
+        let run = |label: &str, value| Document { label: label.into(), value };
+        let latency = |us: f64| {
+            json!({"all": {"p50": us, "p99": us, "mean": us},
+            "read": {"p50": us, "p99": us}})
+        };
+        let response = json!({"p50": 900.0, "p99": 900.0, "mean": 900.0});
+        let runs = [
+            run("simulated", json!({"requests": 1, "latency_us": latency(800.0)})),
+            run(
+                "replayed",
+                json!({"requests": 1, "latency_us": latency(20.0), "response_us": response}),
+            ),
+            run("closed", json!({"requests": 1, "latency_us": latency(20.0), "response_us": null})),
+        ];
+        let measured = runs.each_ref().map(|run| {
+            let Measured { pointer, from } = Measured::best(run);
+            (run.number(&format!("{pointer}/p99")), from)
+        });
+        assert_eq!(measured, [(800.0, "arrival"), (900.0, "due time"), (20.0, "sending")]);
+        let page = sections(&runs)
+            .into_iter()
+            .fold(forebay_report::Report::new("Runs"), |page, section| page.section(section));
+        let html = page.to_html();
+        for curve in
+            ["replayed, from due time", "replayed, from sending", "simulated, from arrival"]
+        {
+            assert!(html.contains(curve), "{curve}");
+        }
+        assert!(!html.contains("in every run"));
     }
 
     #[test]

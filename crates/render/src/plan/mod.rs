@@ -8,4 +8,4 @@ mod text;
 pub use growth::{Growths, sections as growth_sections};
 pub use study::{Studies, sections as study_sections};
 pub use text::Choices;
-pub(crate) use text::{SINGLE, times};
+pub(crate) use text::{SINGLE, tier_names, times};

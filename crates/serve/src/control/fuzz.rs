@@ -43,6 +43,7 @@ pub fn fuzz_request(bytes: &[u8]) -> bool {
         "/set" => order::set(query).is_ok(),
         "/resize" => order::resize(query).is_ok(),
         "/quiesce" => order::quiesce(query).is_ok(),
+        "/stop" => order::stop(query).is_ok(),
         "/invalidate" => order::invalidate(query).is_ok(),
         _ => false,
     };

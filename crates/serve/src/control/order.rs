@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use forebay_config::{Acknowledge, WritePolicy};
+use forebay_engine::StopMode;
 use percent_encoding::percent_decode_str;
 
 use super::http::Answer;
@@ -55,11 +56,47 @@ pub(super) fn quiesce(query: &str) -> Result<Option<Duration>, Answer> {
     match pairs(query).collect::<Vec<_>>()[..] {
         [] => Ok(Some(QUIESCE_LIMIT)),
         [("for", seconds)] => match seconds.parse::<f64>().map(Duration::try_from_secs_f64) {
+            // (Less than a nanosecond is rounded to zero, and is no wish for a quiesce without a limit.)
+            Ok(Ok(limit)) if limit.is_zero() && seconds.parse() != Ok(0.0) => {
+                Ok(Some(Duration::from_nanos(1)))
+            }
             Ok(Ok(limit)) => Ok(Some(limit).filter(|limit| !limit.is_zero())),
             _ => Err(Answer::error(400, "`for` must be a number of seconds")),
         },
         _ => Err(Answer::error(400, "a quiesce takes only the key `for`")),
     }
+}
+
+/// What `/stop` is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct StopOrder {
+    /// What becomes of dirty data, if the order says so.
+    pub dirty: Option<StopMode>,
+    /// Whether the answer comes once the server has stopped.
+    pub waits: bool,
+}
+
+/// The order of `/stop`: `dirty=keep|destage|release&wait=0|1`; both may be left out.
+pub(super) fn stop(query: &str) -> Result<StopOrder, Answer> {
+    let mut order = StopOrder::default();
+    for pair in pairs(query) {
+        match pair {
+            ("dirty", "keep") => order.dirty = Some(StopMode::Keep),
+            ("dirty", "destage") => order.dirty = Some(StopMode::Destage),
+            ("dirty", "release") => order.dirty = Some(StopMode::Release),
+            ("wait", "0") => order.waits = false,
+            ("wait", "1") => order.waits = true,
+            ("dirty", _) => {
+                return Err(Answer::error(400, "`dirty` must be keep, destage or release"));
+            }
+            ("wait", _) => return Err(Answer::error(400, "`wait` must be 0 or 1")),
+            (key, _) => {
+                let text = format!("a stop has no parameter `{key}`; it takes `dirty` and `wait`");
+                return Err(Answer::error(400, &text));
+            }
+        }
+    }
+    Ok(order)
 }
 
 /// The name of the volume of `/invalidate`: `volume=NAME`.
@@ -79,6 +116,27 @@ fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stop_with_a_parameter_that_it_does_not_have_is_refused() {
+        for query in ["dirty=kept", "drity=keep", "dirty", "wait=yes", "wait=1&force=1", "keep"] {
+            assert_eq!(stop(query).unwrap_err().code, 400, "{query}");
+        }
+        let order = |dirty, waits| StopOrder { dirty, waits };
+        assert_eq!(stop("").unwrap(), order(None, false));
+        assert_eq!(stop("wait=1&dirty=keep").unwrap(), order(Some(StopMode::Keep), true));
+        assert_eq!(stop("dirty=release&wait=0").unwrap(), order(Some(StopMode::Release), false));
+    }
+
+    #[test]
+    fn only_zero_means_a_quiesce_without_a_limit() {
+        assert_eq!(quiesce("for=0").unwrap(), None);
+        assert_eq!(quiesce("for=-0.0").unwrap(), None);
+        assert_eq!(quiesce("for=1e-10").unwrap(), Some(Duration::from_nanos(1)));
+        assert_eq!(quiesce("for=1.5").unwrap(), Some(Duration::from_millis(1500)));
+        assert_eq!(quiesce("").unwrap(), Some(QUIESCE_LIMIT));
+        assert!(quiesce("for=-1").is_err() && quiesce("for=nan").is_err());
+    }
 
     #[test]
     fn an_acknowledgement_without_effect_is_refused_as_in_the_file() {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::access::Access;
 use super::http::{self, Answer, Question};
 use super::metrics::metrics;
-use super::order;
+use super::order::{self, StopOrder};
 use super::stop::{Ended, StopRequest};
 use super::token::Token;
 use crate::error::ServeError;
@@ -256,17 +256,14 @@ impl Shared {
     }
 
     fn stop(&self, asked: &Question) -> Answer {
-        let said = |pair: &str| asked.query.split('&').any(|given| given == pair);
-        let named = match () {
-            () if said("dirty=keep") => Some(StopMode::Keep),
-            () if said("dirty=destage") => Some(StopMode::Destage),
-            () if said("dirty=release") => Some(StopMode::Release),
-            () => None,
+        let StopOrder { dirty: named, waits } = match order::stop(&asked.query) {
+            Ok(order) => order,
+            Err(refused) => return refused,
         };
         if let Err(begun) = self.stop.ask(named) {
             return Answer::error(409, begun);
         }
-        if said("wait=1") {
+        if waits {
             return self.wait_for_stop(named);
         }
         Answer::json(202, json(&serde_json::json!({ "stopping": true })))

@@ -7,6 +7,7 @@
 //! up, its socket is not read until it takes answers. Such a client delays only itself.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,7 @@ use super::input::{INPUT_BYTES_MIN, Input};
 use super::limits::Limits;
 use super::memory::{Memory, REQUEST_BYTES};
 use super::output::Output;
+use super::visitors::Visit;
 use crate::listener::send;
 use crate::record::Notes;
 use crate::wait::{self, Interest};
@@ -57,8 +59,6 @@ pub(super) enum End {
     Closed(CloseReason),
     /// The socket failed, or the client left without a word.
     Socket,
-    /// The volume has as many connections as it may have.
-    Full,
     /// The handshake took too long.
     HandshakeTimeout,
     /// Nothing happened for too long.
@@ -179,9 +179,23 @@ impl<'a> Connection<'a> {
     }
 
     /// Serves a client until it leaves, misbehaves, or the server stops.
-    pub fn serve(mut self) -> End {
+    ///
+    /// The place of a client that is gone is free at once, although its last requests may take long.
+    pub fn serve(mut self, visit: Visit<'_>) -> End {
         let end = self.transmit();
-        let end = self.finish(end);
+        let end = match self.says_goodbye(&end) {
+            true => {
+                visit.is_read();
+                self.finish(end)
+            }
+            false => {
+                // The client may send its requests again elsewhere.
+                self.session.abandon();
+                let _ = self.socket.shutdown(Shutdown::Both);
+                end
+            }
+        };
+        drop(visit);
         self.note_unanswered();
         end
     }
@@ -557,20 +571,21 @@ impl<'a> Connection<'a> {
         self.rested = true;
     }
 
-    /// Answers what is in flight where the client is still there to hear it. Returns why the connection
-    /// ended.
-    fn finish(&mut self, end: End) -> End {
-        let stopping = self.around.stopping.load(Ordering::Acquire);
-        let polite = match &end {
+    /// Whether the client has said goodbye, or the server stops, rather than that the connection was lost.
+    fn says_goodbye(&self, end: &End) -> bool {
+        match end {
             // A stop ends the input, wherever the client is.
-            End::Closed(CloseReason::EndOfInput | CloseReason::Truncated(_)) => stopping,
+            End::Closed(CloseReason::EndOfInput | CloseReason::Truncated(_)) => {
+                self.around.stopping.load(Ordering::Acquire)
+            }
             End::Closed(reason) => reason.is_graceful(),
-            End::Socket | End::Full | End::HandshakeTimeout | End::Idle | End::Stalled => false,
-        };
-        self.submit();
-        if !polite {
-            return end;
+            End::Socket | End::HandshakeTimeout | End::Idle | End::Stalled => false,
         }
+    }
+
+    /// Answers what is in flight after a goodbye. Returns why the connection ended.
+    fn finish(&mut self, end: End) -> End {
+        self.submit();
         if let Some(partial) = self.payload.take() {
             // The rest will not come.
             self.memory.keep(partial.buffer);
@@ -597,7 +612,7 @@ impl<'a> Connection<'a> {
         end
     }
 
-    /// A recording contains what was in flight when the client left, too: it takes effect.
+    /// A recording contains what was in flight when the client left, too, if it takes effect.
     fn note_unanswered(&mut self) {
         let Some(notes) = &self.notes else { return };
         let (session, slots) = (&mut self.session, &self.slots);
@@ -612,10 +627,11 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Records requests that the engine has answered. What a client asked for as a hint is no part of the
-/// workload.
+/// Records requests that the engine has answered. What a client asked for as a hint, and what the cache never
+/// got, is no part of the workload.
 fn note(notes: &Notes, session: &Session, slots: &[Slot], done: &[Done]) {
-    let asked = |d: &&Done| slots[d.request.tag as usize].request.command != Command::Cache;
+    let command = |d: &Done| slots[d.request.tag as usize].request.command;
+    let asked = |d: &&Done| command(d) != Command::Cache && d.result != Err(IoError::Shutdown);
     notes.note(session.now(), done.iter().filter(asked));
 }
 

@@ -62,10 +62,14 @@ impl Counts {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A client was refused: its volume had as many connections as it may have.
+    pub fn refuse_by_volume(&self) {
+        self.refused_by_volume.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A connection ended.
     pub fn ended(&self, end: &End) {
         let count = match end {
-            End::Full => &self.refused_by_volume,
             End::HandshakeTimeout => &self.handshake_timeouts,
             End::Idle => &self.idle_timeouts,
             End::Stalled => &self.stalled,

@@ -1,9 +1,15 @@
 //! Volumes as exports.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use forebay_engine::VolumeDescription;
+use forebay_engine::Engine;
 use forebay_nbd::{BlockSizes, ExportInfo, Exports, TransmissionFlags as F};
+use socket2::Socket;
+
+use super::counts::Counts;
+use super::visitors::{Visit, Visitors};
 
 /// The largest payload of one request.
 pub(crate) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
@@ -13,10 +19,11 @@ const SECTOR_BYTES: u32 = 512;
 /// The exports of an engine's volumes, in their order: the first is the default one.
 ///
 /// `CAN_MULTI_CONN` is offered because a FLUSH or FUA on one connection covers every write that
-/// was answered on any.
-pub(crate) fn exports(volumes: &[VolumeDescription], block_bytes: u32) -> Vec<ExportInfo> {
-    let sizes = BlockSizes::new(SECTOR_BYTES, block_bytes, PAYLOAD_BYTES_MAX);
-    volumes
+/// was answered on any. Fast zeroing is offered where the store can zero ranges.
+pub(crate) fn exports(engine: &Engine) -> Vec<ExportInfo> {
+    let sizes = BlockSizes::new(SECTOR_BYTES, engine.block_bytes(), PAYLOAD_BYTES_MAX);
+    engine
+        .volumes()
         .iter()
         .map(|volume| {
             let mut export = ExportInfo::new(volume.volume, volume.name.clone(), volume.size_bytes);
@@ -26,51 +33,69 @@ pub(crate) fn exports(volumes: &[VolumeDescription], block_bytes: u32) -> Vec<Ex
             export.features = if volume.read_only {
                 export.features | F::READ_ONLY
             } else {
-                export.features | F::SEND_TRIM | F::SEND_WRITE_ZEROES | F::SEND_FAST_ZERO
+                export.features | F::SEND_TRIM | F::SEND_WRITE_ZEROES
             };
+            if !volume.read_only && engine.zeroes_cheaply(volume.volume) {
+                export.features = export.features | F::SEND_FAST_ZERO;
+            }
             export.allocation = true;
             export
         })
         .collect()
 }
 
-/// The exports as they are offered now: full ones are marked.
+/// The exports, as they are offered to one client.
 pub(super) struct Offer<'a> {
-    pub exports: &'a [ExportInfo],
-    /// Connections to each volume.
-    pub connections: &'a [AtomicU32],
-    /// The most there may be.
-    pub connections_max: u32,
+    exports: &'a [ExportInfo],
+    visitors: &'a Visitors,
+    counts: &'a Counts,
+    /// Connections to one volume that there may be.
+    connections_max: u32,
+    /// The client's socket, and whether the client waits for the server.
+    connection: (&'a Arc<Socket>, &'a Arc<AtomicBool>),
+    stopping: &'a AtomicBool,
+    /// The client's place, once it has chosen.
+    visit: Cell<Option<Visit<'a>>>,
+    /// It has been refused, and that was counted.
+    refused: Cell<bool>,
 }
-
-/// A connection to a volume, counted until this is dropped.
-pub(super) struct Visit<'a>(&'a AtomicU32);
 
 impl<'a> Offer<'a> {
-    /// Counts a connection to the volume of an export, if there may be one more.
-    pub fn enter(&self, export: &ExportInfo) -> Option<Visit<'a>> {
-        let count = &self.connections[export.volume.0 as usize];
-        let before = count.fetch_add(1, Ordering::Relaxed);
-        let visit = Visit(count);
-        (before < self.connections_max).then_some(visit)
+    pub fn new(
+        exports: &'a [ExportInfo],
+        visitors: &'a Visitors,
+        counts: &'a Counts,
+        connections_max: u32,
+        connection: (&'a Arc<Socket>, &'a Arc<AtomicBool>),
+        stopping: &'a AtomicBool,
+    ) -> Offer<'a> {
+        let (visit, refused) = (Cell::new(None), Cell::new(false));
+        Offer { exports, visitors, counts, connections_max, connection, stopping, visit, refused }
     }
-}
 
-impl Drop for Visit<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    /// The place of a client that was admitted.
+    pub fn into_visit(self) -> Option<Visit<'a>> {
+        self.visit.into_inner()
     }
 }
 
 impl Exports for Offer<'_> {
     fn lookup(&self, name: &str) -> Option<ExportInfo> {
-        let mut export = self.exports.lookup(name)?;
-        let count = &self.connections[export.volume.0 as usize];
-        export.full = count.load(Ordering::Relaxed) >= self.connections_max;
-        Some(export)
+        self.exports.lookup(name)
     }
 
     fn list(&self, visit: &mut dyn FnMut(&ExportInfo)) {
         self.exports.list(visit);
+    }
+
+    fn admit(&self, export: &ExportInfo) -> bool {
+        let max = self.connections_max;
+        let visit = self.visitors.enter(export.volume, self.connection, max, self.stopping);
+        let admitted = visit.is_some();
+        if !admitted && !self.refused.replace(true) {
+            self.counts.refuse_by_volume();
+        }
+        self.visit.set(visit);
+        admitted
     }
 }

@@ -12,6 +12,7 @@ mod limits;
 mod memory;
 mod output;
 mod server;
+mod visitors;
 
 pub(crate) use counts::{NbdReported, NbdStatus};
 pub(crate) use files::allow_connections;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use super::exports::{Offer, exports};
 use super::handshake::shake_hands;
 use super::input::Input;
 use super::limits::Limits;
+use super::visitors::Visitors;
 use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::record::{Recorded, Recording};
@@ -75,8 +76,7 @@ struct Shared {
     exports: Vec<ExportInfo>,
     connections: Mutex<Vec<Connection>>,
     connections_max: u32,
-    /// Connections to each volume.
-    volume_connections: Vec<AtomicU32>,
+    visitors: Visitors,
     budget: Arc<Budget>,
     limits: Mutex<Limits>,
     counts: Arc<Counts>,
@@ -104,12 +104,12 @@ impl NbdServer {
         serve: &Serve,
         connections_max: u32,
     ) -> Result<NbdServer, ServeError> {
-        let exports = exports(engine.volumes(), engine.block_bytes());
+        let exports = exports(&engine);
         let bell = Doorbell::new().map_err(|e| ServeError::System("make a doorbell", e))?;
         let shared = Arc::new(Shared {
             engine,
             recording,
-            volume_connections: exports.iter().map(|_| AtomicU32::new(0)).collect(),
+            visitors: Visitors::default(),
             exports,
             connections: Mutex::new(Vec::new()),
             connections_max,
@@ -257,24 +257,26 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
 }
 
 /// One client, from its greeting to its leaving.
-fn converse(shared: &Shared, socket: &Socket, session: Session, busy: &AtomicBool) -> End {
-    let Shared { budget, stopping, volume_connections, .. } = shared;
+fn converse(
+    shared: &Shared,
+    socket: &Arc<Socket>,
+    session: Session,
+    busy: &Arc<AtomicBool>,
+) -> End {
+    let Shared { budget, stopping, exports, visitors, counts, .. } = shared;
     let limits = *shared.limits.lock().unwrap_or_else(PoisonError::into_inner);
-    let offer = Offer {
-        exports: &shared.exports,
-        connections: volume_connections,
-        connections_max: limits.volume_connections,
-    };
+    let volume_max = limits.volume_connections;
+    let offer = Offer::new(exports, visitors, counts, volume_max, (socket, busy), stopping);
     let mut input = Input::new();
     let transmission = match shake_hands(socket, &mut input, &offer, limits.handshake, stopping) {
         Ok(transmission) => transmission,
         Err(end) => return end,
     };
-    let Some(_visit) = offer.enter(transmission.export()) else { return End::Full };
+    let visit = offer.into_visit().expect("the handshake of a client that is not admitted goes on");
     let notes = shared.recording.as_deref().map(Recording::notes);
     let around = Surroundings { budget, limits, stopping, busy };
     match connection::Connection::new(socket, transmission, input, session, notes, around) {
-        Ok(connection) => connection.serve(),
+        Ok(connection) => connection.serve(visit),
         Err(_) => End::Socket,
     }
 }
