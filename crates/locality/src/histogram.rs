@@ -81,6 +81,8 @@ pub struct DistanceCounts {
     pub unmeasured: u64,
     /// The largest distance seen, exactly; `None` without reuse.
     pub max_distance: Option<u64>,
+    /// Whether none of these accesses is in the sample. All count as cold then, the number of hits being unknown.
+    pub is_unsampled: bool,
 }
 
 impl ReuseHistogram {
@@ -104,6 +106,16 @@ impl ReuseHistogram {
     /// Block accesses, reads and writes.
     pub fn accesses(&self) -> u64 {
         self.read.accesses() + self.write.accesses()
+    }
+
+    /// Number of blocks that were looked at: `distinct_blocks` unless of a sample.
+    pub fn sampled_blocks(&self) -> u64 {
+        (self.distinct_blocks as f64 * self.sampled_rate.0).round() as u64
+    }
+
+    /// Whether there are accesses, and no block of them is in the sample: nothing is known of their distances.
+    pub fn is_unsampled(&self) -> bool {
+        self.accesses() > 0 && self.sampled_rate.0 < 1.0 && self.sampled_blocks() == 0
     }
 
     /// The largest distance of any measured reuse; a cache of one block more has every hit.
@@ -178,6 +190,8 @@ struct Counters {
     cold: u64,
     unmeasured: u64,
     max_distance: Option<u64>,
+    /// Whether [`Counters::correct`] has found nothing counted of accesses that there were.
+    is_unsampled: bool,
 }
 
 /// [`Counters`] as they are written down: those that are not 0, with their numbers.
@@ -221,7 +235,8 @@ impl HistogramBuilder {
     }
 
     /// Makes the weights of reads and writes add up to `reads` and `writes`. What is missing is added at the
-    /// smallest distance, and what is too much is taken from the smallest distances that have any.
+    /// smallest distance, or as cold if none was counted ([`DistanceCounts::is_unsampled`]). What is too much is
+    /// taken from the smallest distances that have any.
     pub(crate) fn correct(&mut self, distance: Distance, reads: u64, writes: u64) {
         let missing =
             |seen: u64, weight: u128| i128::from(seen) * i128::from(WEIGHT_ONE) - weight as i128;
@@ -236,10 +251,7 @@ impl HistogramBuilder {
 
     /// The weight of all reads and of all writes added, in [`WEIGHT_ONE`]ths.
     pub(crate) fn weights(&self) -> [u128; 2] {
-        [&self.read, &self.write].map(|c| {
-            let reuses: u128 = c.counts.iter().map(|&n| u128::from(n)).sum();
-            reuses + u128::from(c.cold) + u128::from(c.unmeasured)
-        })
+        [&self.read, &self.write].map(Counters::weight)
     }
 
     /// Counts distances in steps that fit a sample whose distances are `scale` times too small.
@@ -308,9 +320,18 @@ impl Counters {
         self.max_distance = self.max_distance.max(other.max_distance);
     }
 
+    fn weight(&self) -> u128 {
+        let reuses: u128 = self.counts.iter().map(|&n| u128::from(n)).sum();
+        reuses + u128::from(self.cold) + u128::from(self.unmeasured)
+    }
+
     fn correct(&mut self, weight: i128) {
         if weight > 0 {
-            self.reuse(0, weight.min(i128::from(u64::MAX)) as u64);
+            let missing = weight.min(i128::from(u64::MAX)) as u64;
+            // Accesses that the sample lacks are mostly those of popular blocks, if it has any at all. If it
+            // has none, hits would be invented.
+            self.is_unsampled = self.weight() == 0;
+            if self.is_unsampled { self.cold = missing } else { self.reuse(0, missing) }
         }
         let mut excess = weight.min(0).unsigned_abs();
         for count in self.counts.iter_mut().chain([&mut self.cold]) {
@@ -338,14 +359,14 @@ impl Counters {
             before = *sum;
         }
         let (cold, unmeasured) = (rounded(self.cold), rounded(self.unmeasured));
-        let (shift, max_distance) = (self.shift, self.max_distance);
-        DistanceCounts { sums, shift, cold, unmeasured, max_distance }
+        let Self { shift, max_distance, is_unsampled, .. } = self;
+        DistanceCounts { sums, shift, cold, unmeasured, max_distance, is_unsampled }
     }
 }
 
 impl From<Counters> for WrittenCounters {
     fn from(counters: Counters) -> Self {
-        let Counters { counts, shift, cold, unmeasured, max_distance } = counters;
+        let Counters { counts, shift, cold, unmeasured, max_distance, is_unsampled: _ } = counters;
         let counts = (0..).zip(counts).filter(|&(_, count)| count > 0).collect();
         Self { counts, shift, cold, unmeasured, max_distance }
     }
@@ -373,7 +394,7 @@ impl TryFrom<WrittenCounters> for Counters {
         if weight.is_none_or(|weight| weight > MERGED_WEIGHT_MAX) {
             return Err("it counts more accesses than are possible");
         }
-        Ok(Self { counts, shift, cold, unmeasured, max_distance })
+        Ok(Self { counts, shift, cold, unmeasured, max_distance, is_unsampled: false })
     }
 }
 

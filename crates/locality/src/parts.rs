@@ -74,7 +74,8 @@ impl SampleCounts {
     }
 
     /// The histogram of all blocks, of which the sample had `sampled_blocks`, and of all `(reads, writes)`,
-    /// sampled or not: what the sample has of them too many or too few is made up at the smallest distances.
+    /// sampled or not: what the sample has of them too many or too few is made up at the smallest distances. If it has none
+    /// of the reads, or of the writes, they count as cold.
     pub fn finish(
         mut self,
         distance: Distance,
@@ -127,5 +128,9 @@ mod tests {
             assert_eq!((histogram.read.accesses(), histogram.write.cold), (all, 2));
         }
         assert_eq!(counted(0, 2, 6).hits(Write, 1), 4);
+        // What is not in the sample at all, of which no distance is known, hits nowhere.
+        let unseen = SampleCounts::new(0.5).finish(Distance::Trd, 0, (3, 0));
+        assert_eq!((unseen.read.cold, unseen.hits(Read, u64::MAX)), (3, 0));
+        assert!(unseen.read.is_unsampled && unseen.is_unsampled());
     }
 }

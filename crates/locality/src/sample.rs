@@ -9,7 +9,8 @@
 //! The sum of those weights is not the number of accesses: popular blocks are in the sample or
 //! not. The difference is made up at the smallest distances (the paper's SHARDS-adj), which
 //! removes most of the error of skewed workloads. Where too much was counted, the paper lets the
-//! smallest distance go negative; here the excess is taken from the smallest distances in turn.
+//! smallest distance go negative; here the excess is taken from the smallest distances in turn. If the sample
+//! has no read at all, or no write, nothing is known of their distances: they count as cold, not as hits.
 //!
 //! The hash is stratified (ours): of a group of blocks that is in use as a whole, the sample has its share
 //! and not more or fewer by chance, which is most of what a curve of a workload without hot blocks errs by.
@@ -361,6 +362,29 @@ mod tests {
                 assert!((a - b).abs() < 0.04, "{sampled}: {a} exact, {b} sampled at {size}");
             }
         }
+    }
+
+    #[test]
+    fn accesses_of_which_none_is_in_the_sample_count_as_cold_and_never_hit() {
+        let sampled = |key: &u64| sample_hash(*key).0 < threshold(0.01).unwrap();
+        let measure = |keys: &[u64], ops: &[Op]| {
+            let mut distances =
+                ReuseDistances::sampled(Distance::Trd, Sampling::Rate(0.01)).unwrap();
+            distances.access_batch(keys, ops).unwrap();
+            distances.into_histogram()
+        };
+        let outside: Vec<u64> = (0..).filter(|key| !sampled(key)).take(40).collect();
+        let nothing = measure(&outside, &[Op::Read; 40]);
+        assert!(nothing.is_unsampled() && nothing.read.is_unsampled && !nothing.write.is_unsampled);
+        assert_eq!((nothing.read.cold, nothing.hits(Op::Read, 1 << 40)), (40, 0));
+        assert_eq!(CurvePoint::at(&nothing, 1).miss_ratio, 1.0);
+        // With the reads of one block in the sample, and no write.
+        let inside = (0..).find(sampled).unwrap();
+        let keys: Vec<u64> = outside.into_iter().chain([inside, inside]).collect();
+        let ops: Vec<Op> = (0..42).map(|i| if i < 40 { Op::Write } else { Op::Read }).collect();
+        let half = measure(&keys, &ops);
+        assert!(!half.is_unsampled() && half.write.is_unsampled && !half.read.is_unsampled);
+        assert_eq!((half.write.accesses(), half.write.cold, half.read.accesses()), (40, 40, 2));
     }
 
     #[test]

@@ -55,7 +55,8 @@ pub(crate) fn choose<H: HitCounts + ?Sized>(
     let limit = options.wear_limit();
     let (cost, hierarchy) = (space.cost(), space.hierarchy());
     let last_max = limit.map_or(Units(0), |l| l.last_tier_max(counts, hierarchy, cost));
-    let enduring = space.clone().with_last_tier_up_to(last_max);
+    let single_max = limit.map_or(Units(0), |l| l.single_tier_needed(counts, hierarchy, cost));
+    let enduring = space.clone().with_last_tier_up_to(last_max).with_single_tier_up_to(single_max);
     let step = |points_max| if hierarchy.tiers.len() <= 2 { 1 } else { space.step_for(points_max) };
     let found = {
         let mut evaluator = Enduring { counts, cost, limit, inner: &mut *evaluator };
@@ -85,13 +86,13 @@ pub(crate) fn choose<H: HitCounts + ?Sized>(
             worn.then(|| purchase(counts, hierarchy, options, &free.sizes, free.mean_latency_us))
         }
     };
-    let single = space.single_tier();
+    let single = enduring.single_tier();
     if !single_us.is_finite() {
         // It is compared with, not bought: flash that wears out, too.
         let judged = analytic.mean_latency_us(hierarchy, &single);
         single_us = judged.unwrap_or(f64::INFINITY);
     }
-    let same_cost = space.single_tier_for(cost.usd(&hierarchy.tiers, &sizes));
+    let same_cost = enduring.single_tier_for(cost.usd(&hierarchy.tiers, &sizes));
     let baseline_us = match &same_cost {
         same_cost if *same_cost == single => single_us,
         same_cost if *same_cost == sizes => mean_latency_us,

@@ -9,7 +9,7 @@ use crate::error::PlanError;
 use crate::evaluate::{Analytic, Enduring};
 use crate::hierarchy::Hierarchy;
 use crate::plan::PlanOptions;
-use crate::search::exhaustive;
+use crate::search::{SAME, exhaustive};
 use crate::space::Space;
 use crate::wear::WearLimit;
 
@@ -55,8 +55,8 @@ pub struct ParetoPoint {
 /// store), that no other plan beats in one of cost, mean latency, 99th percentile and drive writes
 /// without losing in another. By ascending cost.
 ///
-/// Sizes are whole units, together no larger than is useful; where the last tier has to be larger to
-/// endure what is written to it, the least that does. All of them are looked at up to about a million
+/// Sizes are whole units, together no larger than is useful; where the last tier or a single tier has to be
+/// larger to endure what is written to it, the least that does. All of them are looked at up to about a million
 /// for each hierarchy; beyond that a grid, and the fastest for each of `budgets` and of a range.
 ///
 /// # Errors
@@ -86,6 +86,7 @@ pub fn pareto_front<H: HitCounts + ?Sized>(
             candidates.look_at_grid();
             candidates.look_at_budgets(budgets)?;
         }
+        candidates.look_at_enduring_single_tier();
         all.points.extend(front(candidates.points));
     }
     all.points = front(all.points);
@@ -150,6 +151,17 @@ impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
             self.look_at_enduring(sizes, largest);
         }
         sizes[tier] = Units(0);
+    }
+
+    /// The smallest single tier that endures, if it is larger than is useful.
+    fn look_at_enduring_single_tier(&mut self) {
+        let (hierarchy, cost) = (self.space.hierarchy(), self.space.cost());
+        let needed =
+            self.limit.map_or(Units(0), |l| l.single_tier_needed(self.counts, hierarchy, cost));
+        let single = self.space.clone().with_single_tier_up_to(needed).single_tier();
+        if single[0] == needed && needed > self.space.tier1_max() {
+            self.look(&single);
+        }
     }
 
     /// The smallest last tier that endures, if it is larger than `largest`.
@@ -229,7 +241,7 @@ impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
 pub fn fastest(points: &[ParetoPoint]) -> impl Iterator<Item = &ParetoPoint> {
     let mut lowest_us = f64::INFINITY;
     points.iter().filter(move |p| {
-        let is_faster = p.mean_latency_us < lowest_us;
+        let is_faster = p.mean_latency_us < lowest_us * (1.0 - SAME);
         lowest_us = lowest_us.min(p.mean_latency_us);
         is_faster
     })
@@ -269,21 +281,33 @@ fn grid(most: u64, count: usize) -> Vec<u64> {
     sizes
 }
 
-/// The points that no other dominates. In order of cost, a point is dominated iff a cheaper one is
-/// at most as slow, in the mean and in the tail, and writes at most as much. `stairs` holds, of the
-/// cheaper ones, those that matter, by their tail (of which there are few different ones): by
-/// ascending mean, writes descend.
+/// The points that no other dominates; means that differ by rounding alone are the same. In order of
+/// cost, a point is dominated iff a cheaper one is at most as slow, in the mean and in the tail, and
+/// writes at most as much. `stairs` holds, of the cheaper ones, those that matter, by their tail (of
+/// which there are few different ones): by ascending mean, writes descend.
 fn front(mut points: Vec<ParetoPoint>) -> Vec<ParetoPoint> {
-    points.sort_by(|a, b| {
+    points.sort_by(|a, b| a.mean_latency_us.total_cmp(&b.mean_latency_us));
+    // Each with the smallest of the means that are the same.
+    let mut least = f64::NEG_INFINITY;
+    let mut points: Vec<(f64, ParetoPoint)> = points
+        .into_iter()
+        .map(|p| {
+            if p.mean_latency_us > least * (1.0 + SAME) {
+                least = p.mean_latency_us;
+            }
+            (least, p)
+        })
+        .collect();
+    points.sort_by(|(a_us, a), (b_us, b)| {
         let by_cost = a.cost_usd.total_cmp(&b.cost_usd);
         by_cost
-            .then(a.mean_latency_us.total_cmp(&b.mean_latency_us))
+            .then(a_us.total_cmp(b_us))
             .then(a.p99_latency_us.total_cmp(&b.p99_latency_us))
             .then(a.drive_writes.total_cmp(&b.drive_writes))
     });
     let mut stairs: Vec<(f64, Vec<(f64, f64)>)> = Vec::new();
-    points.retain(|p| {
-        let (mean, writes) = (p.mean_latency_us, p.drive_writes);
+    points.retain(|(mean, p)| {
+        let (mean, writes) = (*mean, p.drive_writes);
         let no_slower = |stair: &[(f64, f64)]| stair.partition_point(|s| s.0 <= mean);
         let below = |(_, stair): &(f64, Vec<(f64, f64)>)| {
             let at = no_slower(stair);
@@ -303,20 +327,20 @@ fn front(mut points: Vec<ParetoPoint>) -> Vec<ParetoPoint> {
         stair.splice(at..at + covered, [(mean, writes)]);
         true
     });
-    points
+    points.into_iter().map(|(_, point)| point).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{Steps, any_hierarchy, hierarchy, steps};
-    use crate::{CostModel, WritePolicy};
+    use crate::{CostModel, DeviceKind, Evaluation, WritePolicy};
     use forebay_block::Nanos;
     use proptest::prelude::*;
 
     fn dominates(a: &ParetoPoint, b: &ParetoPoint) -> bool {
         let no_worse = a.cost_usd <= b.cost_usd
-            && a.mean_latency_us <= b.mean_latency_us
+            && a.mean_latency_us <= b.mean_latency_us * (1.0 + SAME)
             && a.p99_latency_us <= b.p99_latency_us
             && a.drive_writes <= b.drive_writes;
         no_worse && a != b
@@ -325,11 +349,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_front_is_what_nothing_dominates(
-            raw in prop::collection::vec((0u8..9, 0u8..9, 0u8..4, 0u8..9), 1..120)
+            raw in prop::collection::vec((0u8..9, 1u8..9, 0u8..4, 0u8..9, 0u8..3), 1..120)
         ) {
-            let mut points: Vec<ParetoPoint> = raw.iter().map(|&(cost, us, tail, writes)| ParetoPoint {
+            let mut points: Vec<ParetoPoint> = raw.iter().map(|&(cost, us, tail, writes, off)| ParetoPoint {
                 hierarchy: 0, tier_bytes: vec![], cost_usd: cost.into(),
-                mean_latency_us: us.into(), p99_latency_us: tail.into(),
+                // What sums in another order come to.
+                mean_latency_us: f64::from(us) * (1.0 + f64::from(off) * f64::EPSILON), p99_latency_us: tail.into(),
                 drive_writes: writes.into(), flash_bytes_written: 0,
             }).collect();
             let kept = front(points.clone());
@@ -349,6 +374,15 @@ mod tests {
         [p.cost_usd, p.mean_latency_us, p.p99_latency_us, p.drive_writes]
     }
 
+    /// Whether no tier of flash is written more often in a day than `limit` times its rating.
+    fn endures(h: &Hierarchy, e: &Evaluation, sizes: &[Units], limit: f64) -> bool {
+        h.tiers.iter().zip(sizes).zip(e.written_with(1.0)).all(|((device, size), written)| {
+            let rated = device.drive_writes_per_day.unwrap_or(f64::INFINITY);
+            let daily = written / (size.0.max(1) * 256) as f64 * 24.0;
+            device.kind != DeviceKind::Flash || size.0 == 0 || daily <= limit * rated * (1.0 + 1e-9)
+        })
+    }
+
     /// Everything that the money buys, without any of the front's code.
     fn brute_force(
         counts: &Steps,
@@ -361,17 +395,17 @@ mod tests {
         for h in hierarchies {
             for one in 1..=useful {
                 // Beyond what is useful, up to the first that endures.
-                for two in 0..=4000 {
-                    let sizes = [Units(one), Units(two)];
-                    let cost = COST.usd(&h.tiers, &sizes);
+                for two in 0..=if h.tiers.len() == 1 { 0 } else { 4000 } {
+                    let sizes = &[Units(one), Units(two)][..h.tiers.len()];
+                    let cost = COST.usd(&h.tiers, sizes);
                     if cost > usd {
                         break;
                     }
-                    let e = h.evaluate(counts, &[one * 256, two * 256]);
-                    let writes = h.drive_writes(&e.written_with(1.0), &sizes, &COST);
-                    let rated = h.tiers[1].drive_writes_per_day.unwrap_or(f64::INFINITY);
-                    let endures = writes * 24.0 <= limit * rated * (1.0 + 1e-9);
+                    let blocks = [one * 256, two * 256];
+                    let e = h.evaluate(counts, &blocks[..h.tiers.len()]);
+                    let endures = endures(h, &e, sizes, limit);
                     if endures {
+                        let writes = h.drive_writes(&e.written_with(1.0), sizes, &COST);
                         all.push([cost, e.mean_latency_us, e.p99_latency_us, writes]);
                     }
                     if one + two >= useful && (endures || two == 0 && limit.is_infinite()) {
@@ -379,13 +413,36 @@ mod tests {
                     }
                 }
             }
+            let single = |units: u64| {
+                let (mut sizes, mut blocks) =
+                    (vec![Units(0); h.tiers.len()], vec![0; h.tiers.len()]);
+                (sizes[0], blocks[0]) = (Units(units), units * 256);
+                (h.evaluate(counts, &blocks), sizes)
+            };
+            let larger =
+                (useful..100_000).map(single).find(|(e, sizes)| endures(h, e, sizes, limit));
+            if let Some((e, sizes)) = larger
+                && COST.usd(&h.tiers, &sizes) <= usd
+            {
+                let writes = h.drive_writes(&e.written_with(1.0), &sizes, &COST);
+                let cost = COST.usd(&h.tiers, &sizes);
+                all.push([cost, e.mean_latency_us, e.p99_latency_us, writes]);
+            }
         }
-        let beats = |a: &[f64; 4], b: &[f64; 4]| a != b && a.iter().zip(b).all(|(a, b)| a <= b);
+        let beats = |a: &[f64; 4], b: &[f64; 4]| {
+            a != b && a.iter().zip(b).all(|(a, b)| *a <= b * (1.0 + 1e-12))
+        };
         let mut kept: Vec<[f64; 4]> =
             all.iter().filter(|b| !all.iter().any(|a| beats(a, b))).copied().collect();
         kept.sort_by(|a, b| a.partial_cmp(b).expect("all are numbers"));
         kept.dedup();
         kept
+    }
+
+    fn sorted(found: &Front) -> Vec<[f64; 4]> {
+        let mut front: Vec<[f64; 4]> = found.points.iter().map(objectives).collect();
+        front.sort_by(|a, b| a.partial_cmp(b).expect("all are numbers"));
+        front
     }
 
     /// An hour of the workload.
@@ -405,10 +462,24 @@ mod tests {
             let both = [Hierarchy { backing: other.backing.clone(), ..of }, other];
             let found = pareto_front(&counts, &both, &options(wear_max), budget, &[]).unwrap();
             prop_assert!(found.is_exact);
-            let mut front: Vec<[f64; 4]> = found.points.iter().map(objectives).collect();
-            front.sort_by(|a, b| a.partial_cmp(b).unwrap());
             let all = brute_force(&counts, &both, budget, wear_max.unwrap_or(f64::INFINITY));
-            prop_assert_eq!(front, all);
+            prop_assert_eq!(sorted(&found), all);
+        }
+
+        #[test]
+        fn the_front_of_flash_without_memory_is_that_of_brute_force(
+            counts in steps(9), budget in 0.001..0.1f64, write_back in any::<bool>(),
+            wear_max in prop_oneof![Just(None), Just(Some(0.3)), Just(Some(1.0)), Just(Some(30.0))],
+        ) {
+            let policy = if write_back { WritePolicy::WriteBack } else { WritePolicy::WriteThrough };
+            let of = [
+                hierarchy(["MediumSSD"], "SlowHDD", policy),
+                hierarchy(["FastSSD", "SlowSSD"], "SlowHDD", policy),
+            ];
+            let found = pareto_front(&counts, &of, &options(wear_max), budget, &[]).unwrap();
+            prop_assert!(found.is_exact);
+            let all = brute_force(&counts, &of, budget, wear_max.unwrap_or(f64::INFINITY));
+            prop_assert_eq!(sorted(&found), all);
         }
 
         /// Too many sizes to look at them all: what a budget buys is on the front all the same.

@@ -224,6 +224,10 @@ impl Profile {
     pub fn requests(&self) -> u64 {
         self.requests
     }
+    /// Whether there are reads (writes), and none is in the sample: all count as misses.
+    pub fn is_unsampled(&self, op: Op) -> bool {
+        self.whole.histogram.counts(op).is_some_and(|counts| counts.is_unsampled)
+    }
     /// From the first request to the last; zero where the trace knows no time.
     pub fn duration(&self) -> Nanos {
         self.duration
@@ -450,6 +454,22 @@ mod tests {
         assert!(matches!(builder.finish(), Err(PlanError::EmptySample)));
         // What has no accesses has none in any sample.
         assert_eq!(ProfileBuilder::new(options).unwrap().finish().unwrap().reads(), 0);
+    }
+
+    #[test]
+    fn writes_of_which_none_is_in_the_sample_are_no_hits() {
+        let options = ProfileOptions { sample_rate: 0.01, write_back: true, ..Default::default() };
+        let sample = BlockSample::new(0.01, PARTS).unwrap();
+        let outside = (0..).filter(|&key| sample.part_of(key).is_none()).take(40);
+        let inside = (0..).find(|&key| sample.part_of(key).is_some()).unwrap();
+        let accesses: Vec<(bool, u64)> =
+            outside.map(|key| (true, key)).chain([(false, inside)]).collect();
+        let sampled = profile(&accesses, options);
+        assert!(sampled.is_unsampled(Op::Write) && !sampled.is_unsampled(Op::Read));
+        for counts in sampled.parts().into_iter().chain([&sampled as &dyn HitCounts]) {
+            assert_eq!((counts.writes(), counts.write_hits(1 << 30)), (40, 0));
+            assert_eq!(counts.rewrite_hits(1 << 30), 0);
+        }
     }
 
     #[test]

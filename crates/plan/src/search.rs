@@ -8,7 +8,7 @@ use crate::ratio::{HitMiss, Tradeoff, hit_miss_curve};
 use crate::space::Space;
 
 /// Latencies this close, relative to each other, are the same but for rounding.
-const SAME: f64 = 1e-9;
+pub(crate) const SAME: f64 = 1e-9;
 
 /// So many times closer an exhaustive search looks each time that it looks around.
 const CLOSER: u64 = 8;
@@ -114,11 +114,13 @@ pub fn cydonia<H: HitCounts + ?Sized>(
         if smaller { c.tier1 < first.tier1 } else { c.tier1 > first.tier1 }
     };
     let rest: Vec<&HitMiss> = candidates.iter().filter(keep).collect();
-    let spread = rest.len() / options.evaluations_max.saturating_sub(1).max(1) as usize;
-    for candidate in rest.into_iter().step_by(options.step.unwrap_or(spread).max(1)) {
-        if best.found.evaluations >= options.evaluations_max {
-            break;
-        }
+    let left = options.evaluations_max.saturating_sub(1).min(rest.len() as u64) as usize;
+    for number in 0..left {
+        let at = match options.step {
+            Some(step) => number.saturating_mul(step.max(1)),
+            None => (number as u128 * rest.len() as u128 / left as u128) as usize,
+        };
+        let Some(candidate) = rest.get(at) else { break };
         best.try_sizes(space, evaluator, candidate)?;
     }
     Ok(best.found)
@@ -439,6 +441,31 @@ mod tests {
             assert_eq!(found.sizes[1].0 == 0, single_is_best);
             let (first, rest) = (tried[1], &tried[2..]);
             assert!(rest.iter().all(|&t| if single_is_best { t > first } else { t < first }));
+        }
+    }
+
+    #[test]
+    fn cydonia_spreads_its_evaluations_over_all_sizes() {
+        let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteThrough);
+        // Every size has a higher ratio than the next smaller one, of which there are not quite ten times nine.
+        let at = (1..=200).map(|units| (units * 256, units * units, 0)).collect();
+        let counts = Steps { reads: 50_000, writes: 0, at, footprint: 200 * 256 };
+        let budget = COST.unit_usd(0, &h.tiers[0], &h.tiers[0]) * 90.0;
+        let space = Space::new(&counts, &h, &COST, budget).unwrap();
+        let all = promising(&counts, &space);
+        let mut tried = Vec::new();
+        let mut judge = |_: &crate::Hierarchy, sizes: &[Units]| {
+            tried.push(sizes[0]);
+            Ok(1.0)
+        };
+        let found = cydonia(&counts, &space, CydoniaOptions::default(), &mut judge).unwrap();
+        assert_eq!(found.evaluations, 10);
+        // After the single tier and the first, each ninth of the larger ones has an evaluation.
+        let rest: Vec<Units> =
+            all.iter().map(|size| size.tier1).filter(|&size| size > all[0].tier1).collect();
+        assert!(rest.len() > 18 && rest.len() % 9 > 4, "{}", rest.len());
+        for (number, size) in tried[2..].iter().enumerate() {
+            assert_eq!(*size, rest[number * rest.len() / 9]);
         }
     }
 

@@ -10,7 +10,8 @@ use crate::hierarchy::{Hierarchy, WritePolicy};
 ///
 /// A search chooses the sizes of all tiers but the last, which gets the rest of the money: a
 /// last tier that is larger costs no access any time, if it is faster than the backing store.
-/// No tier grows beyond the size at which the workload has every hit there is to be had.
+/// No tier grows beyond the size at which the workload has every hit there is to be had, unless
+/// it wears out: the last of several may, and a single tier.
 #[derive(Clone, Debug)]
 pub struct Space<'a> {
     hierarchy: &'a Hierarchy,
@@ -20,6 +21,8 @@ pub struct Space<'a> {
     useful: u64,
     /// The last tier may be so large even where less would hold everything: for its endurance.
     last_useful: u64,
+    /// Likewise the single tier.
+    single_useful: u64,
 }
 
 /// Which of the sizes are visited.
@@ -57,7 +60,9 @@ impl<'a> Space<'a> {
         let tiers = hierarchy.tiers.iter().enumerate();
         let unit_usd = tiers.map(|(tier, device)| cost.unit_usd(tier, device, tier1)).collect();
         let useful = cost.units_for(useful_blocks).0.max(1);
-        let space = Self { hierarchy, cost, budget_usd, unit_usd, useful, last_useful: 0 };
+        let (last_useful, single_useful) = (0, 0);
+        let space =
+            Self { hierarchy, cost, budget_usd, unit_usd, useful, last_useful, single_useful };
         if space.tier1_max().0 == 0 {
             return Err(PlanError::BuysNothing {
                 budget_usd,
@@ -74,6 +79,11 @@ impl<'a> Space<'a> {
         Self { last_useful: units.0, ..self }
     }
 
+    /// Lets the single tier be up to `units` large, whatever more than its endurance that is good for.
+    pub(crate) fn with_single_tier_up_to(self, units: Units) -> Self {
+        Self { single_useful: units.0, ..self }
+    }
+
     /// The hierarchy whose sizes these are.
     pub fn hierarchy(&self) -> &'a Hierarchy {
         self.hierarchy
@@ -87,12 +97,12 @@ impl<'a> Space<'a> {
         self.budget_usd
     }
 
-    /// The largest tier 1: the single tier that all the money buys, if that much is useful.
+    /// The largest tier 1 of which every block is useful, if the money buys that much.
     pub fn tier1_max(&self) -> Units {
         Units(CostModel::affordable(self.budget_usd, self.unit_usd[0]).min(self.useful))
     }
 
-    /// The single tier that the whole budget buys: all the money for tier 1.
+    /// The single tier that the whole budget buys: all the money for tier 1, as far as it is useful.
     pub fn single_tier(&self) -> Vec<Units> {
         self.single_tier_for(self.budget_usd)
     }
@@ -100,7 +110,8 @@ impl<'a> Space<'a> {
     /// The largest single tier that costs at most `usd`, if that much is useful.
     pub fn single_tier_for(&self, usd: f64) -> Vec<Units> {
         let mut sizes = vec![Units(0); self.hierarchy.tiers.len()];
-        sizes[0] = Units(CostModel::affordable(usd, self.unit_usd[0]).min(self.useful));
+        let useful = self.useful.max(self.single_useful);
+        sizes[0] = Units(CostModel::affordable(usd, self.unit_usd[0]).min(useful));
         sizes
     }
 

@@ -5,6 +5,8 @@
 //! day. A small tier that everything goes through wears out first; a larger one endures more, whether
 //! its room is useful or not.
 
+use std::ops::Range;
+
 use forebay_block::Nanos;
 
 use crate::cost::{CostModel, Units};
@@ -55,7 +57,24 @@ impl WearLimit {
         cost: &CostModel,
         sizes: &[Units],
     ) -> bool {
-        self.used(counts, hierarchy, cost, sizes).is_none_or(|used| self.allows_used(used))
+        let used = self.used(counts, hierarchy, cost, sizes, 0..sizes.len());
+        used.is_none_or(|used| self.allows_used(used))
+    }
+
+    /// The smallest tier 1 that endures where it has every hit there is, without a tier below it; 0 if it does
+    /// not wear out.
+    pub(crate) fn single_tier_needed<H: HitCounts + ?Sized>(
+        &self,
+        counts: &H,
+        hierarchy: &Hierarchy,
+        cost: &CostModel,
+    ) -> Units {
+        let useful = cost.units_for(counts.useful_blocks()).0.max(1);
+        let mut sizes = vec![Units(0); hierarchy.tiers.len()];
+        sizes[0] = Units(useful);
+        // With every hit, what is written does not depend on the size.
+        let used = self.used(counts, hierarchy, cost, &sizes, 0..1).unwrap_or(0.0);
+        Units((useful as f64 * used / self.used_max / ROUNDING).ceil() as u64)
     }
 
     /// The largest last tier that endurance alone can be a reason for: with the smallest tier 1, which
@@ -86,30 +105,72 @@ impl WearLimit {
         };
         // Whatever its size, what comes to the last tier is the same.
         *last = Units(1);
-        let used = self.used(counts, hierarchy, cost, &sizes).unwrap_or(0.0);
+        let used = self.used(counts, hierarchy, cost, &sizes, 1..2).unwrap_or(0.0);
         Units((used / self.used_max / ROUNDING).ceil() as u64)
     }
 
-    /// The share of its rated endurance that the most worn tier uses; none where nobody knows.
+    /// The share of its rated endurance that the most worn of some tiers uses; none where nobody knows.
     fn used<H: HitCounts + ?Sized>(
         &self,
         counts: &H,
         hierarchy: &Hierarchy,
         cost: &CostModel,
         sizes: &[Units],
+        tiers: Range<usize>,
     ) -> Option<f64> {
         let days = self.days();
         let rated = |(device, size): (&crate::Device, &Units)| {
             device.kind == DeviceKind::Flash && device.drive_writes_per_day.is_some() && size.0 > 0
         };
-        if days <= 0.0 || !hierarchy.tiers.iter().zip(sizes).any(rated) {
+        if days <= 0.0
+            || !hierarchy.tiers.iter().zip(sizes).take(tiers.end).skip(tiers.start).any(rated)
+        {
             return None;
         }
         let blocks: Vec<u64> = sizes.iter().map(|s| s.0 * cost.unit_blocks()).collect();
         let evaluation = hierarchy.evaluate(counts, &blocks);
         let blocks = evaluation.written_with(self.flash_writes);
-        let daily: Vec<f64> =
-            blocks.iter().map(|blocks| blocks * cost.block_size.bytes() as f64 / days).collect();
+        let daily = |(tier, blocks): (usize, &f64)| match tiers.contains(&tier) {
+            true => blocks * cost.block_size.bytes() as f64 / days,
+            false => 0.0,
+        };
+        let daily: Vec<f64> = blocks.iter().enumerate().map(daily).collect();
         hierarchy.wear(sizes, cost, &daily).endurance_used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Steps, hierarchy};
+    use crate::{Catalogue, Combination, PlanOptions, WritePolicy, plan};
+
+    #[test]
+    fn flash_without_memory_is_bought_larger_than_of_use_where_that_makes_it_endure() {
+        let at = vec![(256, 10, 0), (30 * 256, 9_970, 0)];
+        let counts = Steps { reads: 10_000, writes: 0, at, footprint: 30 * 256 };
+        let bought = |tiers: &[&str], usd: f64| {
+            let tiers = tiers.iter().map(|tier| tier.to_string()).collect();
+            let of = Combination { tiers, backing: "SlowHDD".into() };
+            let options = PlanOptions {
+                wear_max: Some(0.001),
+                duration: Nanos(18_000_000_000_000),
+                ..PlanOptions::default()
+            };
+            plan(&counts, &Catalogue::default(), &[of], usd, &options)
+        };
+        // With every hit, 30 blocks are written in five hours.
+        let h = hierarchy(["SlowSSD"], "SlowHDD", WritePolicy::WriteThrough);
+        let rated = h.tiers[0].drive_writes_per_day.unwrap();
+        let units = (30.0 / 256.0 * 24.0 / 5.0 / rated / 0.001).ceil() as u64;
+        assert!(units > 60, "{units}");
+        let plan = bought(&["SlowSSD"], 10.0).unwrap();
+        let purchase = &plan.choices[0].purchase;
+        assert_eq!(purchase.tiers[0].bytes >> 20, units, "of which 30 are useful");
+        assert!(bought(&["SlowSSD"], purchase.cost_usd * 0.99).is_err());
+        let plan = bought(&["FastSSD", "SlowSSD"], 10.0).unwrap();
+        for purchase in [&plan.choices[0].purchase, &plan.choices[0].baseline] {
+            assert!(purchase.endurance_used.unwrap() <= 0.001 * ROUNDING, "{purchase:?}");
+        }
     }
 }

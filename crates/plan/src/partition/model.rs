@@ -60,6 +60,11 @@ impl ByPlace {
         self.dram * other.dram + self.flash * other.flash + self.miss * other.miss
     }
 
+    /// The least of all places.
+    pub fn least(&self) -> f64 {
+        self.dram.min(self.flash).min(self.miss)
+    }
+
     /// The sum over places.
     pub fn sum(&self) -> f64 {
         self.dram + self.flash + self.miss

@@ -10,6 +10,11 @@ use super::curves::VolumeCurve;
 use super::cut::Cut;
 use super::model::{ByPlace, LoadPoint, VolumeModel};
 
+/// How finely missed targets are told apart: a power of two, which sums without rounding.
+const MISSED_STEP: f64 = 1.0 / (1u64 << 30) as f64;
+/// What a hit in memory counts more than one on flash, for [`Goal::Hits`]. Less than one request of a billion,
+/// so that it decides only between divisions with equally many hits.
+const MEMORY_HIT: f64 = 1e-10;
 /// Bytes by which [`Goal::Ppc`] divides.
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -26,7 +31,7 @@ pub enum Goal {
     /// gets that.
     /// As written this favours tiny sizes; a floor keeps it from them.
     Ppc,
-    /// The most hits.
+    /// The most hits, and of divisions with equally many the most hits in memory.
     Hits,
 }
 
@@ -285,7 +290,16 @@ impl<'a> Problem<'a> {
         // does is known where it was measured.
         let tried = model.measured.iter().map(|p| p.blocks).max().unwrap_or(0);
         let tried = if model.writes_through { 0 } else { tried };
-        self.curves[volume].useful_blocks().max(tried) << self.options.block_size.shift()
+        self.useful_blocks(volume).max(tried) << self.options.block_size.shift()
+    }
+
+    /// The smallest cache with which a volume gains, at rest, all that there is to gain, in blocks.
+    pub fn useful_blocks(&self, volume: usize) -> u64 {
+        let (model, curve) = (&self.models[volume], self.curves[volume]);
+        // A single block makes writes those of the cache, whether a block is ever used again or not.
+        let writes = !model.writes_through && curve.own.write.accesses() > 0;
+        let least = u64::from(writes && model.write.least() < model.write_uncached);
+        curve.useful_blocks().max(least)
     }
 
     /// What a volume makes of a share.
@@ -357,12 +371,12 @@ impl<'a> Problem<'a> {
         matches!(self.options.goal, Goal::Iops(IopsGoal::Sum) | Goal::Ppc | Goal::Hits)
     }
 
-    /// By how much a mean latency misses the volume's target, as a fraction of the target.
+    /// By how much a mean latency misses the volume's target, as a fraction of the target: in steps
+    /// of about a billionth, so that sums in any order are equal, and rounding misses no target.
     pub fn missed(&self, volume: usize, latency_us: f64) -> f64 {
-        match self.targets_us[volume] {
-            Some(target) => ((latency_us - target) / target).max(0.0),
-            None => 0.0,
-        }
+        let Some(target) = self.targets_us[volume] else { return 0.0 };
+        let steps = (latency_us - target) / target / MISSED_STEP;
+        steps.max(0.0).round() * MISSED_STEP
     }
 
     /// One volume's part of what the goal minimises.
@@ -433,7 +447,7 @@ impl Costs for Problem<'_> {
         let outcome = self.predict(volume, sizes);
         let value = match self.options.goal {
             Goal::Ppc => match self.fits {
-                Fits::Dram => -outcome.hit_ratio(),
+                Fits::Dram => -outcome.dram_hit_ratio(),
                 // Memory by its cost, and flash for every hit that there is.
                 Fits::Flash => {
                     let memory = per_gib(outcome.dram_hit_ratio(), sizes.dram_bytes);
@@ -441,6 +455,10 @@ impl Costs for Problem<'_> {
                 }
                 Fits::None => self.value(&outcome, sizes),
             },
+            Goal::Hits => {
+                let in_memory = self.weight(&outcome) * outcome.dram_hit_ratio();
+                self.value(&outcome, sizes) - MEMORY_HIT * in_memory
+            }
             _ => self.value(&outcome, sizes),
         };
         Cost { missed: self.missed(volume, outcome.latency_us), value }
