@@ -119,7 +119,8 @@ record() {
     stop_server
     say "    filled in $((SECONDS - started)) s"
     started=$SECONDS
-    rm -f "$recording"
+    # A recording that was killed leaves files with which the server refuses to start.
+    rm -f "$recording" "$recording.partial" "$recording.partial.index"
     drop_page_cache
     serve "$scratch/serve.toml" -q --record "$recording" --hash
     attach_file_systems

@@ -101,6 +101,8 @@ impl Run<'_> {
     /// they are sent in their order.
     pub fn go(self, targets: &mut [&mut (dyn Target + Send)]) -> Finished {
         let Run { clock, feed, placement, options, hooks } = self;
+        // The time until then would count as time that the target waited for the reader.
+        feed.wait_for_first(hooks.stop);
         let before = Usage::now();
         let mut panicked = false;
         let mut outcomes = match targets {

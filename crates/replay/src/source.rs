@@ -1,13 +1,21 @@
 //! The source of requests: a trace or a generator, read ahead in a separate thread.
 
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use forebay_block::Request;
 use forebay_trace::{Batch, TraceError, TraceReader};
 
 /// Batches that may be read ahead: some 100,000 requests.
 const READ_AHEAD: usize = 16;
+/// The most requests that one of several feeds takes at a time.
+const PIECE_MAX: usize = 64;
+/// Pieces for each feed that the rest of a batch is enough for, so that the feeds end together.
+const PIECES_EACH: usize = 4;
+/// How soon a request to stop is noticed while the reader has nothing.
+const STOP_CHECK: Duration = Duration::from_millis(50);
 
 /// The next of a run's requests.
 #[derive(Debug)]
@@ -28,14 +36,44 @@ pub trait Source {
     fn next(&mut self) -> Next;
 }
 
-/// Requests that a thread reads ahead. Several of them can share one reader; then each gets some
-/// thousands of requests at a time.
+/// Requests that a thread reads ahead. Several feeds can share one reader; then each takes a few
+/// requests at a time.
 pub struct Feed {
-    batches: Arc<Mutex<Receiver<Result<Batch, TraceError>>>>,
-    returned: SyncSender<Batch>,
-    batch: Batch,
+    shared: Arc<Mutex<Shared>>,
+    /// The batch of which it has the requests from `next` to `end`.
+    batch: Arc<Batch>,
     next: usize,
+    end: usize,
     ended: bool,
+}
+
+/// What the feeds of one reader share.
+struct Shared {
+    batches: Receiver<Result<Batch, TraceError>>,
+    returned: SyncSender<Batch>,
+    /// The batch whose requests are being taken.
+    batch: Arc<Batch>,
+    /// Requests of it that were taken.
+    taken: usize,
+    /// Why there are no more, if that is known and no feed has learnt of it.
+    error: Option<TraceError>,
+}
+
+impl Shared {
+    /// Makes `batch` the one whose requests are taken.
+    fn begin(&mut self, batch: Batch) {
+        let used = std::mem::replace(&mut self.batch, Arc::new(batch));
+        self.taken = 0;
+        self.give_back(used);
+    }
+
+    /// Lets the reader use a batch again once nobody needs it.
+    fn give_back(&self, batch: Arc<Batch>) {
+        if let Some(batch) = Arc::into_inner(batch) {
+            // A full channel only means that this batch is not used again.
+            let _ = self.returned.try_send(batch);
+        }
+    }
 }
 
 impl Feed {
@@ -44,47 +82,81 @@ impl Feed {
         let (sender, batches) = sync_channel(READ_AHEAD);
         let (returned, empty) = sync_channel(READ_AHEAD);
         std::thread::spawn(move || read(reader, &sender, &empty));
-        let batches = Arc::new(Mutex::new(batches));
-        Feed { batches, returned, batch: Batch::default(), next: 0, ended: false }
+        let shared = Shared { batches, returned, batch: Arc::default(), taken: 0, error: None };
+        Feed::new(Arc::new(Mutex::new(shared)))
+    }
+
+    fn new(shared: Arc<Mutex<Shared>>) -> Feed {
+        Feed { shared, batch: Arc::default(), next: 0, end: 0, ended: false }
     }
 
     /// Another one that shares the reader.
     pub fn share(&self) -> Feed {
-        let (batches, returned) = (self.batches.clone(), self.returned.clone());
-        Feed { batches, returned, batch: Batch::default(), next: 0, ended: false }
+        Feed::new(self.shared.clone())
     }
 
-    /// Gets the next batch; what there is instead, if there is none.
+    /// Waits until the reader has read requests, has failed or has reached the end, or until
+    /// `stop` is set.
+    pub(crate) fn wait_for_first(&self, stop: &AtomicBool) {
+        let mut shared = lock(&self.shared);
+        while shared.batch.is_empty() && !stop.load(Ordering::Relaxed) {
+            match shared.batches.recv_timeout(STOP_CHECK) {
+                Ok(Ok(batch)) => shared.begin(batch),
+                Ok(Err(error)) => return shared.error = Some(error),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Takes some requests; what there is instead, if there are none.
     fn refill(&mut self) -> Option<Next> {
         if self.ended {
             return Some(Next::End);
         }
-        let next = self.batches.lock().unwrap_or_else(PoisonError::into_inner).try_recv();
-        match next {
-            Ok(Ok(batch)) => {
-                let used = std::mem::replace(&mut self.batch, batch);
-                self.next = 0;
-                // A full channel only means that this batch is not used again.
-                let _ = self.returned.try_send(used);
-                None
-            }
-            Err(TryRecvError::Empty) => Some(Next::NotYet),
-            Err(TryRecvError::Disconnected) => {
-                self.ended = true;
-                Some(Next::End)
-            }
-            Ok(Err(error)) => {
-                self.ended = true;
-                Some(Next::Failed(error))
+        let feeds = Arc::strong_count(&self.shared);
+        let mut shared = lock(&self.shared);
+        if shared.taken == shared.batch.len() {
+            let next = match shared.error.take() {
+                Some(error) => Ok(Err(error)),
+                None => shared.batches.try_recv(),
+            };
+            match next {
+                Ok(Ok(batch)) => shared.begin(batch),
+                Err(TryRecvError::Empty) => return Some(Next::NotYet),
+                Err(TryRecvError::Disconnected) => {
+                    self.ended = true;
+                    return Some(Next::End);
+                }
+                Ok(Err(error)) => {
+                    self.ended = true;
+                    return Some(Next::Failed(error));
+                }
             }
         }
+        let left = shared.batch.len() - shared.taken;
+        let piece = match feeds {
+            1 => left,
+            _ => (left / (PIECES_EACH * feeds)).clamp(1, PIECE_MAX),
+        };
+        (self.next, self.end) = (shared.taken, shared.taken + piece);
+        shared.taken = self.end;
+        if !Arc::ptr_eq(&self.batch, &shared.batch) {
+            let used = std::mem::replace(&mut self.batch, shared.batch.clone());
+            shared.give_back(used);
+        }
+        None
     }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Source for Feed {
     #[inline]
     fn next(&mut self) -> Next {
-        while self.next >= self.batch.len() {
+        while self.next >= self.end {
             if let Some(instead) = self.refill() {
                 return instead;
             }
@@ -157,6 +229,22 @@ mod tests {
         both.extend(other.join().unwrap());
         both.sort_by_key(|r| r.time);
         assert_eq!(both, all);
+    }
+
+    #[test]
+    fn several_feeds_share_out_even_a_few_requests() {
+        let few = Spec::parse("zipf:blocks=1000,requests=100").unwrap();
+        let first = Feed::start(Synth::new(&few).unwrap());
+        first.wait_for_first(&AtomicBool::new(false));
+        let mut feeds = [first.share(), first.share(), first.share(), first];
+        let mut taken = 0;
+        for n in 0..100 {
+            let next = Source::next(&mut feeds[n % 4]);
+            assert!(matches!(next, Next::Request(_)) || n > 90, "{n}: {next:?}");
+            taken += usize::from(matches!(next, Next::Request(_)));
+        }
+        let left: usize = feeds.into_iter().map(|feed| drain(feed).len()).sum();
+        assert_eq!(taken + left, 100);
     }
 
     #[test]

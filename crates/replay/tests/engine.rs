@@ -1,10 +1,14 @@
 //! Goal: our own cache is a target like any other, and says what it did. Method: an engine on
 //! files.
 
-use crate::support::run;
+use crate::support::{run, workload};
 use forebay_config::Config;
 use forebay_engine::{EngineOptions, StopMode};
-use forebay_replay::{EngineHost, SystemClock, Target};
+use forebay_replay::{
+    EngineHost, Feed, Hooks, Pace, Placement, PlacementOptions, Run, RunOptions, Survey,
+    SystemClock, Target, Writes,
+};
+use forebay_trace::TraceReader;
 
 fn open(directory: &std::path::Path, policy: &str, flash: bool) -> EngineHost {
     let at = |name: &str| directory.join(name).display().to_string();
@@ -54,4 +58,69 @@ fn several_sessions_share_a_workload() {
     let (finished, _) = run(spec, &mut [&mut one, &mut two], clock, 8);
     assert!(finished.error.is_none());
     assert_eq!((finished.result.run.requests, finished.result.run.errors), (40_000, 0));
+}
+
+#[test]
+fn requests_that_are_no_whole_sectors_are_widened_and_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = open(directory.path(), "write-back", false);
+    let clock = SystemClock::start();
+    let mut target = host.target(clock).unwrap();
+    let lines: String =
+        (0..1000).map(|n| format!("{n},{},{},300\n", ["r", "w"][n % 2], n * 100)).collect();
+    let text = format!("time_ns,op,offset,length\n{lines}").into_bytes();
+    let open = || forebay_trace::open_bytes(text.clone(), &Default::default()).unwrap();
+    let mut survey = Survey::default();
+    open().into_requests().for_each(|request| survey.add(&request.unwrap()));
+    let options = PlacementOptions { writes: Writes::Allowed, ..Default::default() };
+    let placement =
+        Placement::new(&survey.volumes, target.volumes(), target.limits(), options).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let hooks = Hooks { stop: &stop, progress: &|_| {} };
+    let options = RunOptions { pace: Pace::AsFastAsPossible, ..Default::default() };
+    let run = Run { clock, feed: Feed::start(open()), placement, options, hooks };
+    let finished = run.go(&mut [&mut target]);
+    assert!(finished.error.is_none());
+    let result = finished.result;
+    assert_eq!((result.run.requests, result.run.errors), (1000, 0));
+    assert!(result.adjusted.widened > 900, "{:?}", result.adjusted);
+}
+
+#[test]
+fn a_reader_that_is_slow_to_begin_makes_no_target_wait() {
+    struct Slow(forebay_trace::Synth, bool);
+    impl TraceReader for Slow {
+        fn metadata(&self) -> &forebay_trace::Metadata {
+            self.0.metadata()
+        }
+        fn counters(&self) -> forebay_trace::Counters {
+            self.0.counters()
+        }
+        fn progress(&self) -> forebay_trace::Progress {
+            self.0.progress()
+        }
+        fn read_batch(
+            &mut self,
+            batch: &mut forebay_trace::Batch,
+        ) -> Result<usize, forebay_trace::TraceError> {
+            if !std::mem::replace(&mut self.1, true) {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            self.0.read_batch(batch)
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let host = open(directory.path(), "write-back", false);
+    let clock = SystemClock::start();
+    let mut target = host.target(clock).unwrap();
+    let (synth, survey) = workload("uniform:blocks=16,requests=100");
+    let options = PlacementOptions::default();
+    let placement =
+        Placement::new(&survey.volumes, target.volumes(), target.limits(), options).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let hooks = Hooks { stop: &stop, progress: &|_| {} };
+    let feed = Feed::start(Slow(synth, false));
+    let run = Run { clock, feed, placement, options: RunOptions::default(), hooks };
+    let result = run.go(&mut [&mut target]).result;
+    assert_eq!((result.run.requests, result.starved), (100, 0));
 }

@@ -153,6 +153,23 @@ pub struct VolumeResult {
     pub dirty_blocks_max: u64,
 }
 
+/// Assumed flushes, which are not among the workload's requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AddedFlushes {
+    pub count: u64,
+    /// How many of them were answered with an error.
+    pub failed: u64,
+}
+
+impl std::iter::Sum for AddedFlushes {
+    fn sum<I: Iterator<Item = AddedFlushes>>(all: I) -> AddedFlushes {
+        all.fold(AddedFlushes::default(), |sum, one| AddedFlushes {
+            count: sum.count + one.count,
+            failed: sum.failed + one.failed,
+        })
+    }
+}
+
 pub(crate) fn totals(stats: &VolumeStats, log: Option<&LogStats>) -> Totals {
     let cache = CacheResult::new(stats, log.map_or(0, LogStats::bytes_written));
     Totals {
@@ -167,7 +184,7 @@ impl VolumeResult {
         name: &str,
         size_bytes: u64,
         s: &VolumeStats,
-        added: u64,
+        added: AddedFlushes,
         latency_us: LatencyByOp,
     ) -> VolumeResult {
         let CacheResult { hits, misses, hit_ratio, backing, dirty_blocks_max, .. } =
@@ -175,10 +192,10 @@ impl VolumeResult {
         VolumeResult {
             volume: name.to_owned(),
             size_bytes,
-            requests: s.requests() - added,
+            requests: s.requests() - added.count,
             reads: s.reads,
             writes: s.writes,
-            errors: s.errors,
+            errors: s.errors - added.failed,
             read_bytes: s.read_bytes,
             write_bytes: s.write_bytes,
             latency_us,
@@ -192,19 +209,19 @@ impl VolumeResult {
     }
 }
 
-/// What every run reports, from counters. `added` flushes are none of the workload's requests.
+/// What every run reports, from counters. `added` are none of the workload's requests.
 pub(crate) fn run_result(
     s: &VolumeStats,
-    added: u64,
+    added: AddedFlushes,
     latency_us: LatencyByOp,
     duration_s: f64,
     tier2_bytes_written: u64,
 ) -> RunResult {
     RunResult {
-        requests: s.requests() - added,
+        requests: s.requests() - added.count,
         reads: s.reads,
         writes: s.writes,
-        errors: s.errors,
+        errors: s.errors - added.failed,
         read_bytes: s.read_bytes,
         write_bytes: s.write_bytes,
         duration_s,

@@ -1,5 +1,6 @@
 //! The run: hands requests to the cache, executes its effects, and moves time on.
 
+mod checks;
 mod late;
 mod outcome;
 
@@ -7,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
+use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{AdmissionKind, Cache, Notice, Open, VolumeConfig};
 use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
 use forebay_flash::Binding;
@@ -18,16 +19,14 @@ use crate::error::SimulateError;
 use crate::flush::FlushInserter;
 use crate::options::{AssumeFlush, Options, Pacing};
 use crate::outage::{self, Outage};
-use crate::result::{Capacity, SimulationResult};
-use crate::scenario::{Scenario, SimulatedVolume, volume_bytes_limit, whole_sectors};
+use crate::result::{AddedFlushes, Capacity, SimulationResult};
+use crate::scenario::{Scenario, SimulatedVolume, volume_bytes_limit};
 use crate::series::Series;
 use crate::timing::{FlashDevice, Timing};
 use late::{LATE, Late};
 
 /// Requests that are looked up ahead of the one at hand.
 const LOOK_AHEAD: usize = 16;
-/// Flags of requests that mean something to the cache.
-const FLAGS_KNOWN: Flags = Flags::FUA.union(Flags::NO_HOLE);
 /// Most bytes of the description of a cache that has stopped answering.
 const STATE_BYTES_MAX: usize = 2000;
 
@@ -118,7 +117,7 @@ struct VolumeTally {
     late: Late,
     /// Whether its store refuses operations during the run: requests then wait for the store to recover.
     store_fails: bool,
-    flushes_added: u64,
+    added: AddedFlushes,
 }
 
 impl Simulation {
@@ -168,7 +167,7 @@ impl Simulation {
             latency: LatencyRecorder::default(),
             late: Late::default(),
             store_fails: options.outages.iter().any(|o| o.volume == v.name && fails(o)),
-            flushes_added: 0,
+            added: AddedFlushes::default(),
         };
         let mut simulation = Simulation {
             timing: Timing::new(scenario, options, flash),
@@ -223,18 +222,6 @@ impl Simulation {
             return self.pass(request, false);
         }
         self.add_with_flushes(request)
-    }
-
-    /// Whether a request is one that the cache takes as it is, and no flush.
-    #[inline]
-    fn is_plain(&self, request: &Request) -> bool {
-        let Request { volume, op, flags, offset, length, .. } = *request;
-        let size = self.volumes.get(volume.0 as usize).map_or(0, |v| v.size_bytes);
-        op != Op::Flush
-            && (offset | length) % SECTOR_BYTES == 0
-            && offset <= size
-            && length <= size - offset
-            && FLAGS_KNOWN.contains(flags)
     }
 
     fn add_with_flushes(&mut self, request: &Request) -> Result<(), SimulateError> {
@@ -417,6 +404,8 @@ impl Simulation {
                 arrival
             }
             Pacing::ClosedLoop { queue_depth } => {
+                // Hits move the clock on without a step.
+                while self.next_at().is_some_and(|at| at <= self.now) && self.step() {}
                 while self.in_flight.len() - self.free.len() >= queue_depth as usize {
                     self.step_or_stuck()?;
                 }
@@ -614,9 +603,12 @@ impl Simulation {
         }
     }
 
-    fn answer(&mut self, request: RequestId, _: Outcome) {
+    fn answer(&mut self, request: RequestId, result: Outcome) {
         let number = request.0 as u32;
         let state = self.in_flight[number as usize];
+        if state.added && result.is_err() {
+            self.volumes[state.volume as usize].added.failed += 1;
+        }
         self.free.push(number);
         self.count_answer(state);
     }
@@ -626,7 +618,7 @@ impl Simulation {
         self.requests_answered += 1;
         self.last_answer = self.now;
         let volume = &mut self.volumes[state.volume as usize];
-        volume.flushes_added += u64::from(state.added);
+        volume.added.count += u64::from(state.added);
         if self.pacing == Pacing::Untimed {
             return self.series.count(None);
         }
@@ -648,39 +640,6 @@ impl Simulation {
             answers.push(Answer { request: state.number, latency });
         }
         self.series.count(Some(latency));
-    }
-
-    fn checked(&self, request: &Request) -> Result<Request, SimulateError> {
-        let number = self.requests_taken;
-        let Some(volume) = self.volumes.get(request.volume.0 as usize) else {
-            let volumes = self.volumes.len();
-            let volume = request.volume.0;
-            return Err(SimulateError::UnknownVolume { request: number, volume, volumes });
-        };
-        if request.op == Op::Flush {
-            return Ok(Request { offset: 0, length: 0, ..*request });
-        }
-        let (offset, length) = whole_sectors(request.offset, request.length);
-        let (end, limit) = (offset.saturating_add(length), self.volume_bytes_limit);
-        if end > volume.size_bytes && end >= limit {
-            return Err(SimulateError::BeyondVolumes {
-                request: number,
-                volume: volume.name.clone(),
-                end,
-                limit,
-            });
-        }
-        if end > volume.size_bytes {
-            return Err(SimulateError::BeyondVolume {
-                request: number,
-                volume: volume.name.clone(),
-                end,
-                size: volume.size_bytes,
-            });
-        }
-        // What traces call by other flags means nothing here.
-        let flags = Flags(request.flags.0 & FLAGS_KNOWN.0);
-        Ok(Request { offset, length, flags, ..*request })
     }
 
     /// Why it does not go on.

@@ -9,7 +9,8 @@ use crate::common::{self, fixed, request, scenario, zipf};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_model::Profile;
 use forebay_simulate::{
-    Answer, Options, Pacing, Scenario, SimulateError, Simulation, SimulationResult, simulate,
+    Answer, AssumeFlush, Options, Pacing, Scenario, SimulateError, Simulation, SimulationResult,
+    simulate,
 };
 
 const MILLISECOND: u64 = 1_000_000;
@@ -165,6 +166,19 @@ fn a_store_whose_sync_failed_is_not_called_destaged_though_nothing_is_dirty() {
     assert_eq!(errors(&result), [2, 0, 0], "a later flush is believed");
     let after = result.after_outages.unwrap();
     assert_eq!((after.destaged, after.dirty_blocks), (false, 0));
+}
+
+#[test]
+fn assumed_flushes_that_fail_are_no_errors_of_the_workload() {
+    let s = named(scenario(1000, None, "write-through"));
+    let write = |seconds| Request { time: Nanos(seconds * SECOND), ..request(Op::Write, 0, 1) };
+    let assume_flush = AssumeFlush::Every(Nanos(SECOND));
+    let options = Options { assume_flush, ..with(&["vm1=dead@2s..4s"]) };
+    // The first write's flush comes while the store is dead, and so does the second write.
+    let result = simulate(&s, [write(1), write(3), write(6)], &options).unwrap();
+    assert_eq!(errors(&result), [1, 0, 0]);
+    let (run, added) = (&result.run, result.assumed.flushes_added);
+    assert_eq!((run.requests, run.errors, added), (3, 1, 2));
 }
 
 #[test]

@@ -31,6 +31,11 @@ impl BlockContents {
         Some(contents)
     }
 
+    /// The blocks whose contents it tells.
+    pub(crate) fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
     /// Hashes of one block.
     fn units(&self) -> usize {
         (self.block_size.bytes() / u64::from(self.info.unit_bytes)) as usize

@@ -49,6 +49,14 @@ pub struct Metadata {
     pub doubts: Vec<String>,
 }
 
+impl Metadata {
+    /// Whether the name of this volume of the trace, which is not the trace's, may mean another volume in
+    /// another trace.
+    pub(crate) fn has_own_name(&self, volume: &VolumeInfo) -> bool {
+        !self.names_volumes && !self.name.is_empty() && volume.name != self.name
+    }
+}
+
 /// What is known about a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeInfo {

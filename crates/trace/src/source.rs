@@ -114,7 +114,8 @@ impl Source {
         let whole = BufReader::with_capacity(1 << 18, io::Cursor::new(magic.clone()).chain(raw));
         let (mut rest, compressed): (Box<dyn Read + Send>, bool) = match &magic[..] {
             [0x1f, 0x8b, ..] => (Box::new(flate2::bufread::MultiGzDecoder::new(whole)), true),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            // A frame of data, or one of those that decoders skip and that may come first.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
                 (Box::new(zstd::stream::read::Decoder::with_buffer(whole)?), true)
             }
             [0xfd, b'7', b'z', b'X', b'Z', 0] => {
@@ -329,6 +330,9 @@ mod tests {
         let gz = gz.finish().unwrap();
         assert_eq!(all([gz.clone(), gz].concat()), [plain.clone(), plain.clone()].concat());
         assert_eq!(all(zstd::encode_all(&plain[..], 1).unwrap()), plain);
+        let skippable = [&0x184d_2a5f_u32.to_le_bytes()[..], &3u32.to_le_bytes(), b"abc"].concat();
+        let zstd = zstd::encode_all(&plain[..], 1).unwrap();
+        assert_eq!(all([skippable, zstd].concat()), plain);
         let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
         xz.write_all(&plain).unwrap();
         assert_eq!(all(xz.finish().unwrap()), plain);

@@ -215,3 +215,64 @@ fn interrupted(path: &Path, records: &[Owned]) {
     records.iter().for_each(|r| writer.push(r.record()).unwrap());
     writer.checkpoint(&metadata()).unwrap();
 }
+
+/// A file of another writer: `rows` of the times, with 0 as the operation and the offset, and 512 as the length.
+fn foreign(time: &str, rows: &[i64]) -> Result<Vec<Request>> {
+    use parquet::data_type::{Int32Type, Int64Type};
+    use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
+    let schema = format!(
+        "message m {{ required {time}; required int32 op (INTEGER(8,false)); required int64 offset; \
+         required int64 length; }}"
+    );
+    let schema = parquet::schema::parser::parse_message_type(&schema).unwrap();
+    let narrow = schema.get_fields()[0].get_physical_type() == parquet::basic::Type::INT32;
+    let mut bytes = Vec::new();
+    let properties = WriterProperties::builder().build();
+    let mut file = SerializedFileWriter::new(&mut bytes, schema.into(), properties.into()).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    for column in 0..4 {
+        let mut writer = group.next_column().unwrap().unwrap();
+        let wide: Vec<i64> = match column {
+            0 => rows.to_vec(),
+            3 => vec![512; rows.len()],
+            _ => vec![0; rows.len()],
+        };
+        if column == 1 || (column == 0 && narrow) {
+            let narrow: Vec<i32> = wide.iter().map(|&value| value as i32).collect();
+            writer.typed::<Int32Type>().write_batch(&narrow, None, None).unwrap();
+        } else {
+            writer.typed::<Int64Type>().write_batch(&wide, None, None).unwrap();
+        }
+        writer.close().unwrap();
+    }
+    group.close().unwrap();
+    file.close().unwrap();
+    open_bytes(bytes, &OpenOptions::default())?.into_requests().collect()
+}
+
+#[test]
+fn columns_of_other_writers_mean_what_their_types_say() {
+    let times = |time: &str, rows: &[i64]| {
+        let requests = foreign(time, rows).map_err(|error| error.to_string())?;
+        Ok::<_, String>(requests.iter().map(|r| r.time.0).collect::<Vec<u64>>())
+    };
+    for plain in ["int64 time_ns", "int64 time_ns (INTEGER(64,true))", "int32 time_ns"] {
+        assert_eq!(times(plain, &[5, 7]).unwrap(), [5, 7], "{plain}");
+    }
+    for (unit, ns) in [("MILLIS", 1_000_000), ("MICROS", 1_000), ("NANOS", 1)] {
+        let timestamp = format!("int64 time_ns (TIMESTAMP({unit},true))");
+        assert_eq!(times(&timestamp, &[5, 7]).unwrap(), [5 * ns, 7 * ns], "{unit}");
+    }
+    assert_eq!(times("int64 time_ns (TIMESTAMP_MICROS)", &[5]).unwrap(), [5_000]);
+    assert_eq!(times("int32 time_ns (INTEGER(32,false))", &[-1]).unwrap(), [u64::from(u32::MAX)]);
+    for signed in ["int64 time_ns", "int32 time_ns (INTEGER(32,true))"] {
+        let said = times(signed, &[5, 7, -9]).unwrap_err();
+        assert!(said.contains("row 3 of the file: column time_ns is negative (-9)"), "{said}");
+    }
+    let said = times("int64 time_ns (TIMESTAMP(MILLIS,true))", &[0, i64::MAX / 1000]).unwrap_err();
+    assert!(said.contains("row 2") && said.contains("292 years"), "{said}");
+    for other in ["int64 time_ns (DECIMAL(18,2))", "int64 time_ns (TIME(MICROS,true))"] {
+        let said = times(other, &[5]).unwrap_err();
+        assert!(said.contains("its column time_ns has the wrong type"), "{said}");
+    }
+}

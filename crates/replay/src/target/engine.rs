@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_block::{Nanos, Volume};
+use forebay_block::{Nanos, SECTOR_BYTES, Volume};
 use forebay_config::Config;
 use forebay_engine::{Done as Answer, Engine, EngineOptions, Session, StopMode, Submission};
 use forebay_results::{CacheResult, Components};
@@ -134,7 +134,7 @@ impl Target for EngineTarget {
 
     fn limits(&self) -> Limits {
         Limits {
-            alignment_bytes: 1,
+            alignment_bytes: SECTOR_BYTES,
             transfer_bytes_max: TRANSFER_BYTES_MAX,
             zero_bytes_max: 1 << 30,
             depth_max: DEPTH_MAX,

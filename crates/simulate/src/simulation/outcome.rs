@@ -9,7 +9,7 @@ use super::Simulation;
 use crate::error::SimulateError;
 use crate::options::{Interval, Pacing};
 use crate::result::{
-    self, AfterOutages, Assumed, Overload, SimulationResult, Throughput, VolumeResult,
+    self, AddedFlushes, AfterOutages, Assumed, Overload, SimulationResult, Throughput, VolumeResult,
 };
 use crate::series::{Series, Totals};
 
@@ -85,10 +85,10 @@ impl Simulation {
             latency.add(&tally.latency);
             let own = tally.latency.summary();
             let (name, size_bytes) = (&tally.name, tally.size_bytes);
-            volumes.push(VolumeResult::new(name, size_bytes, stats, tally.flushes_added, own));
+            volumes.push(VolumeResult::new(name, size_bytes, stats, tally.added, own));
         }
         let series = std::mem::replace(&mut self.series, Series::new(Interval::Adaptive));
-        let added = self.volumes.iter().map(|v| v.flushes_added).sum();
+        let added: AddedFlushes = self.volumes.iter().map(|v| v.added).sum();
         let run = result::run_result(&sum, added, latency.summary(), duration_s, flash_bytes);
         let (totals, is_timed) = (self.totals(), self.pacing != Pacing::Untimed);
         SimulationResult {
@@ -106,8 +106,8 @@ impl Simulation {
             overloaded: self.overloaded(duration_s),
             assumed: Assumed {
                 flush: self.assume_flush.to_string(),
-                flushes_added: added,
-                flushes_traced: sum.flushes - added,
+                flushes_added: added.count,
+                flushes_traced: sum.flushes - added.count,
                 devices: self.assumptions.clone(),
                 flash_page_bytes: self.assumed_page_bytes,
             },

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use forebay_block::{Op, Volume};
+use forebay_block::{BlockSize, Op, Request, Volume};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub struct ContentUse {
     pub distinct: ByOp<u64>,
     /// Writes of content that was read or written before, at any address.
     pub rewritten: u64,
-    /// Blocks whose content is known at the end of the trace.
+    /// Blocks whose content is known at the end of the trace; that of trimmed blocks is not.
     pub blocks_at_end: u64,
     /// Number of distinct contents of those blocks.
     pub contents_at_end: u64,
@@ -45,6 +45,9 @@ struct Seen {
 impl ContentCounter {
     pub fn add(&mut self, record: &Record<'_>, contents: &BlockContents, block_bytes: u64) {
         let request = record.request;
+        if request.op == Op::Trim {
+            return self.forget(&request, contents.block_size());
+        }
         let mut of_blocks = std::mem::take(&mut self.scratch);
         contents.fill(record, &mut of_blocks);
         let first = request.offset / block_bytes;
@@ -54,6 +57,32 @@ impl ContentCounter {
         self.scratch = of_blocks;
     }
 
+    /// What a trim leaves in the blocks that it touches is unknown.
+    fn forget(&mut self, trim: &Request, block_size: BlockSize) {
+        let (first, count) = trim.blocks(block_size);
+        let range = first.0..first.0 + count;
+        if count <= self.blocks.len() as u64 {
+            for block in range {
+                let content = self.blocks.remove(&(trim.volume, block));
+                self.gone(content);
+            }
+            return;
+        }
+        let is_trimmed =
+            |key: &(Volume, u64), _: &mut u128| key.0 == trim.volume && range.contains(&key.1);
+        let trimmed: Vec<u128> =
+            self.blocks.extract_if(is_trimmed).map(|(_, content)| content).collect();
+        trimmed.into_iter().for_each(|content| self.gone(Some(content)));
+    }
+
+    /// A block does not hold this content any more.
+    fn gone(&mut self, content: Option<u128>) {
+        if let Some(seen) = content.and_then(|content| self.seen.get_mut(&content)) {
+            seen.blocks -= 1;
+            self.counts.contents_at_end -= u64::from(seen.blocks == 0);
+        }
+    }
+
     fn access(&mut self, block: (Volume, u64), write: bool, content: Option<u128>) {
         let before = match content {
             Some(content) => self.blocks.insert(block, content),
@@ -61,10 +90,7 @@ impl ContentCounter {
             None if !write => return,
             None => self.blocks.remove(&block),
         };
-        if let Some(seen) = before.and_then(|content| self.seen.get_mut(&content)) {
-            seen.blocks -= 1;
-            self.counts.contents_at_end -= u64::from(seen.blocks == 0);
-        }
+        self.gone(before);
         let Some(content) = content else { return };
         let (accesses, distinct) = (&mut self.counts.accesses, &mut self.counts.distinct);
         let seen = self.seen.entry(content).or_default();
@@ -92,6 +118,35 @@ impl ContentCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HashInfo;
+    use forebay_block::{Flags, Nanos};
+
+    #[test]
+    fn what_is_trimmed_is_not_there_at_the_end() {
+        let info = HashInfo { algorithm: "md5".into(), unit_bytes: 4096, digest_bytes: 16 };
+        let contents = BlockContents::new(&info, BlockSize::KIB_4).unwrap();
+        let request = |op, volume, offset, length| Request {
+            time: Nanos(0),
+            volume: Volume(volume),
+            op,
+            flags: Flags::NONE,
+            offset,
+            length,
+        };
+        let hashes: Vec<u8> = (1..=8u128).flat_map(u128::to_be_bytes).collect();
+        // The trims touch blocks 2 and 3, in part, and everything.
+        for (offset, length, left) in [(8192, 8192, 6), (9000, 4000, 6), (0, 1 << 50, 0)] {
+            let mut counter = ContentCounter::default();
+            for volume in [0, 1] {
+                let write = request(Op::Write, volume, 0, 8 * 4096);
+                counter.add(&Record { hashes: &hashes, ..write.into() }, &contents, 4096);
+            }
+            counter.add(&request(Op::Trim, 1, offset, length).into(), &contents, 4096);
+            let counts = counter.finish();
+            let at_end = (counts.blocks_at_end, counts.contents_at_end);
+            assert_eq!(at_end, (8 + left, 8), "{offset} + {length}");
+        }
+    }
 
     #[test]
     fn what_is_overwritten_or_becomes_unknown_is_not_there_at_the_end() {

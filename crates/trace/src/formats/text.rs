@@ -16,7 +16,7 @@ const READ_BYTES: usize = 256 << 10;
 /// A batch with this many bytes of content hashes is full, so that memory stays bounded.
 const BATCH_HASH_BYTES: usize = 16 << 20;
 /// Addresses beyond what any device has: offset + length stays within an `i64`.
-const END_MAX: u64 = i64::MAX as u64;
+pub(crate) const END_MAX: u64 = i64::MAX as u64;
 /// Times since a trace's first request are within an `i64`, too, so that adding latencies to them does not
 /// overflow.
 pub(crate) const TIME_NS_MAX: u64 = i64::MAX as u64;

@@ -10,9 +10,14 @@ const VERSION: &str = "forebay.trace.version";
 const CLOCK: &str = "forebay.trace.clock";
 const EPOCH: &str = "forebay.trace.epoch_ns";
 const VOLUMES: &str = "forebay.trace.volumes";
+const VOLUME_NAMES: &str = "forebay.trace.volume_names";
 const HASHES: &str = "forebay.trace.hashes";
 const SAMPLE: &str = "forebay.trace.sample";
 const PROVENANCE: &str = "forebay.trace.provenance";
+
+/// The value of [`VOLUME_NAMES`] if the names mean nothing outside the file. Without the key, volumes of
+/// the same name in several files of a capture are one.
+const OWN_NAMES: &str = "own";
 
 /// More volumes than this in a file's metadata are taken for damage.
 const VOLUMES_MAX: u32 = 1 << 20;
@@ -50,6 +55,9 @@ pub(super) fn to_pairs(m: &Metadata) -> Vec<KeyValue> {
         KeyValue::new(VOLUMES.to_owned(), json(serde_json::to_string(&volumes))),
         KeyValue::new(PROVENANCE.to_owned(), json(serde_json::to_string(&m.provenance))),
     ];
+    if !m.names_volumes {
+        pairs.push(KeyValue::new(VOLUME_NAMES.to_owned(), OWN_NAMES.to_owned()));
+    }
     if let Some(h) = &m.hashes {
         let entry = HashesEntry {
             algorithm: h.algorithm.clone(),
@@ -97,7 +105,7 @@ pub(super) fn from_file(file: &FileMetaData) -> Result<(Metadata, Option<u32>), 
             name_volumes_up_to(&mut m.volumes, e.volume);
             m.volumes[e.volume as usize] = VolumeInfo { name: e.name, bytes: e.bytes };
         }
-        m.names_volumes = true;
+        m.names_volumes = get(VOLUME_NAMES) != Some(OWN_NAMES);
     }
     if let Some(text) = get(HASHES) {
         let e: HashesEntry = serde_json::from_str(text).map_err(|_| bad(HASHES, text))?;

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use parquet::{
-    basic::Type as Physical,
+    basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical},
     column::reader::{ColumnReader, ColumnReaderImpl},
     data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
     errors::ParquetError,
     file::reader::{FileReader, SerializedFileReader},
+    schema::types::ColumnDescriptor,
 };
 
 use super::{Column, FORMAT_VERSION, chunks::Chunks, metadata, said};
@@ -30,6 +31,8 @@ pub struct ParquetTraceReader {
     row_group: usize,
     group: Option<Group>,
     bytes_before: u64,
+    /// Requests read so far.
+    rows: u64,
     last_ns: u64,
     counters: Counters,
     scratch: Scratch,
@@ -88,6 +91,7 @@ impl ParquetTraceReader {
             row_group: 0,
             group: None,
             bytes_before: 0,
+            rows: 0,
             last_ns: 0,
             counters: Counters::default(),
             scratch: Scratch::default(),
@@ -112,7 +116,10 @@ impl ParquetTraceReader {
                 continue;
             }
             let nullable = meta.column(at).column_descr().max_def_level() > 0;
-            columns.push((*column, Values::new(group.get_column_reader(at)?, nullable)?));
+            let Some(numbers) = Numbers::of(meta.column(at).column_descr(), *column) else {
+                return Err(ParquetError::General("a column with the wrong type".to_owned()));
+            };
+            columns.push((*column, Values::new(group.get_column_reader(at)?, nullable, numbers)?));
         }
         Ok(Group { columns, left: meta.num_rows().max(0) as u64 })
     }
@@ -122,10 +129,17 @@ impl ParquetTraceReader {
         let Some(group) = &mut self.group else { return Ok(0) };
         let n = group.left.min(max as u64) as usize;
         for (column, values) in &mut group.columns {
-            values.read(*column, n, batch, &mut self.scratch)?;
+            values.read(*column, n, batch, &mut self.scratch).map_err(|e| match e {
+                Bad::Value { at, what } => {
+                    let row = self.rows + at as u64 + 1;
+                    format!("row {row} of the file: column {} {what}", column.name())
+                }
+                Bad::Column(what) => what,
+            })?;
         }
         batch.volume.resize(n, 0);
         batch.flags.resize(n, Flags::NONE);
+        self.rows += n as u64;
         group.left -= n as u64;
         if group.left == 0 {
             self.group = None;
@@ -227,10 +241,7 @@ fn find_columns(
             return Err(format!("Parquet, but not a trace: it has no column {}", column.name()));
         };
         let found = schema.column(at);
-        let kind_fits = match column {
-            Column::Hashes => found.physical_type() == Physical::BYTE_ARRAY,
-            _ => matches!(found.physical_type(), Physical::INT32 | Physical::INT64),
-        };
+        let kind_fits = Numbers::of(&found, *column).is_some();
         if !kind_fits || found.max_rep_level() > 0 || found.max_def_level() > 1 {
             return Err(format!("Parquet, but its column {} has the wrong type", column.name()));
         }
@@ -242,6 +253,86 @@ struct Group {
     columns: Vec<(Column, Values)>,
     /// Requests not yet read.
     left: u64,
+}
+
+/// How the numbers of a column are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Numbers {
+    signed: bool,
+    /// What they are multiplied by.
+    unit: i64,
+}
+
+impl Numbers {
+    /// As the file declares them; `None` if `column` cannot be of that type. (Byte arrays hold no numbers.)
+    fn of(found: &ColumnDescriptor, column: Column) -> Option<Numbers> {
+        let plain = |signed| Some(Numbers { signed, unit: 1 });
+        let time = |unit| (column == Column::Time).then_some(Numbers { signed: true, unit });
+        match (column, found.physical_type()) {
+            (Column::Hashes, Physical::BYTE_ARRAY) => return plain(false),
+            (Column::Hashes, _) => return None,
+            (_, Physical::INT32 | Physical::INT64) => {}
+            _ => return None,
+        }
+        match found.logical_type_ref() {
+            Some(LogicalType::Integer(integer)) => plain(integer.is_signed),
+            Some(LogicalType::Timestamp(timestamp)) => time(match timestamp.unit {
+                TimeUnit::MILLIS => 1_000_000,
+                TimeUnit::MICROS => 1_000,
+                TimeUnit::NANOS => 1,
+            }),
+            Some(_) => None,
+            // What older writers say instead.
+            None => match found.converted_type() {
+                ConvertedType::NONE
+                | ConvertedType::INT_8
+                | ConvertedType::INT_16
+                | ConvertedType::INT_32
+                | ConvertedType::INT_64 => plain(true),
+                ConvertedType::UINT_8
+                | ConvertedType::UINT_16
+                | ConvertedType::UINT_32
+                | ConvertedType::UINT_64 => plain(false),
+                ConvertedType::TIMESTAMP_MILLIS => time(1_000_000),
+                ConvertedType::TIMESTAMP_MICROS => time(1_000),
+                _ => None,
+            },
+        }
+    }
+
+    /// Makes the values what they mean, all of them 0 or more if they are signed.
+    fn interpret(self, values: &mut [i64], levels: &[i16]) -> Result<(), Bad> {
+        if !self.signed {
+            return Ok(());
+        }
+        let bad = |at: usize, what: String| {
+            // Nulls have a level, but no value.
+            let mut present = (0..levels.len()).filter(|&row| levels[row] > 0);
+            Bad::Value { at: present.nth(at).unwrap_or(at), what }
+        };
+        if let Some(at) = values.iter().position(|&value| value < 0) {
+            return Err(bad(at, format!("is negative ({})", values[at])));
+        }
+        if self.unit > 1 {
+            for (at, value) in values.iter_mut().enumerate() {
+                let scaled = value.checked_mul(self.unit);
+                *value = scaled.ok_or_else(|| {
+                    bad(at, format!("is a time of 2^63 ns (292 years) or more ({value})"))
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a column cannot be read.
+enum Bad {
+    /// The value of the row `at`, counted from the first that was to be read.
+    Value {
+        at: usize,
+        what: String,
+    },
+    Column(String),
 }
 
 /// Buffers that are used again and again.
@@ -256,6 +347,7 @@ struct Scratch {
 /// The values of one column of a row group.
 struct Values {
     reader: Typed,
+    numbers: Numbers,
     /// Whether there may be nulls, whatever the column is for us.
     nullable: bool,
 }
@@ -267,14 +359,14 @@ enum Typed {
 }
 
 impl Values {
-    fn new(reader: ColumnReader, nullable: bool) -> Result<Self, ParquetError> {
+    fn new(reader: ColumnReader, nullable: bool, numbers: Numbers) -> Result<Self, ParquetError> {
         let reader = match reader {
             ColumnReader::Int64ColumnReader(r) => Typed::Wide(r),
             ColumnReader::Int32ColumnReader(r) => Typed::Narrow(r),
             ColumnReader::ByteArrayColumnReader(r) => Typed::Bytes(r),
             _ => return Err(ParquetError::General("a column with the wrong type".to_owned())),
         };
-        Ok(Values { reader, nullable })
+        Ok(Values { reader, numbers, nullable })
     }
 
     /// Appends the next `n` values of `column` to `batch`.
@@ -284,23 +376,26 @@ impl Values {
         n: usize,
         batch: &mut Batch,
         scratch: &mut Scratch,
-    ) -> Result<(), String> {
+    ) -> Result<(), Bad> {
         let Scratch { levels, wide, narrow, bytes } = scratch;
         levels.clear();
         let levels = self.nullable.then_some(levels);
         let bits = match &mut self.reader {
             Typed::Wide(r) => {
-                read_exactly(r, n, levels, wide, column)?;
+                read_exactly(r, n, levels, wide, column).map_err(Bad::Column)?;
                 u64::BITS
             }
             Typed::Narrow(r) => {
-                read_exactly(r, n, levels, narrow, column)?;
+                read_exactly(r, n, levels, narrow, column).map_err(Bad::Column)?;
                 wide.clear();
-                wide.extend(narrow.iter().map(|v| i64::from(*v as u32)));
+                match self.numbers.signed {
+                    true => wide.extend(narrow.iter().map(|v| i64::from(*v))),
+                    false => wide.extend(narrow.iter().map(|v| i64::from(*v as u32))),
+                }
                 u32::BITS
             }
             Typed::Bytes(r) => {
-                read_exactly(r, n, levels, bytes, column)?;
+                read_exactly(r, n, levels, bytes, column).map_err(Bad::Column)?;
                 let mut bytes = bytes.iter();
                 for i in 0..n {
                     let present = scratch.levels.get(i).is_none_or(|l| *l > 0);
@@ -310,7 +405,9 @@ impl Values {
                 return Ok(());
             }
         };
-        let too_large = || format!("column {} has a value out of range", column.name());
+        self.numbers.interpret(wide, &scratch.levels)?;
+        let too_large =
+            || Bad::Column(format!("column {} has a value out of range", column.name()));
         let narrowed = |v: i64| u8::try_from(v).map_err(|_| too_large());
         let unsigned = || wide.iter().map(|v| *v as u64);
         match column {

@@ -39,7 +39,11 @@ impl TraceWriter for Writer {
         if !self.begun {
             self.begin(metadata)?;
         }
-        self.names.add(&metadata.volumes, plain);
+        // The reader takes names for those of the whole capture.
+        self.names.add(&metadata.volumes, |volume| match metadata.has_own_name(volume) {
+            true => plain(&format!("{}/{}", metadata.name, volume.name)),
+            false => plain(&volume.name),
+        });
         self.line.clear();
         for i in 0..batch.len() {
             let r = batch.record(i);

@@ -1,11 +1,12 @@
 //! fio's I/O logs, to be replayed with `fio --read_iolog`.
 //!
-//! fio knows no write-zeroes: they become writes. FUA is lost. Times are cut to microseconds.
+//! fio knows no write-zeroes: they become writes. FUA is lost. Requests of no bytes, with which fio crashes,
+//! are left out. Times are cut to microseconds.
 
 use std::{collections::HashSet, io::Write, path::Path};
 
 use super::file::PartialFile;
-use super::writer::{PlainNames, TraceWriter};
+use super::writer::{LeftOut, PlainNames, TraceWriter};
 use crate::{Batch, Metadata, Result, Written, formats::iolog};
 use forebay_block::{Op, Request};
 
@@ -18,6 +19,7 @@ pub(super) struct Writer {
     opened: Vec<String>,
     known: HashSet<String>,
     requests: u64,
+    left_out: LeftOut,
     last_us: u64,
     lines: String,
 }
@@ -36,6 +38,7 @@ impl Writer {
             opened: Vec::new(),
             known: HashSet::new(),
             requests: 0,
+            left_out: LeftOut::default(),
             last_us: 0,
             lines: String::new(),
         })
@@ -73,18 +76,26 @@ impl Writer {
 
 impl TraceWriter for Writer {
     fn write_batch(&mut self, batch: &Batch, metadata: &Metadata) -> Result<()> {
-        self.names.add(&metadata.volumes, plain);
+        self.names.add(&metadata.volumes, |volume| plain(&volume.name));
         self.lines.clear();
         let (names, target) = (std::mem::take(&mut self.names), self.target.take());
         for r in batch.requests() {
+            if r.length == 0 && r.op != Op::Flush {
+                self.left_out.empty += 1;
+                continue;
+            }
+            self.requests += 1;
             match target.as_deref().or_else(|| names.get(r.volume)) {
                 Some(name) => self.request(&r, name),
                 None => self.request(&r, &r.volume.0.to_string()),
             }
         }
         (self.names, self.target) = (names, target);
-        self.requests += batch.len() as u64;
         self.file.write_all(self.lines.as_bytes()).map_err(|e| self.file.error(e))
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.left_out
     }
 
     fn finish(mut self: Box<Self>, _: &Metadata) -> Result<Written> {

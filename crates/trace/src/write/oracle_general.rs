@@ -15,6 +15,7 @@ use std::{
 
 use super::file::PartialFile;
 use super::writer::{LeftOut, TraceWriter};
+use crate::formats::text::END_MAX;
 use crate::{Batch, Metadata, Result, TraceError, Written, long_zeroing::is_long_zeroing};
 use forebay_block::{Op, Request, SECTOR_BYTES};
 
@@ -57,6 +58,17 @@ impl Writer {
             return Err(cannot("beyond address 2^44 or volume 2^19"));
         }
         let object = u64::from(r.volume.0) << VOLUME_SHIFT | address;
+        let unit = self.block.unwrap_or(SECTOR_BYTES);
+        let end = object.checked_mul(unit).and_then(|offset| offset.checked_add(size.into()));
+        if end.is_none_or(|end| end > END_MAX) {
+            // Readers multiply the bits of the volume by the unit, too.
+            let volumes = ((END_MAX / unit) >> VOLUME_SHIFT) + 1;
+            return Err(cannot(&format!(
+                "whose object, in units of {unit} B, is beyond an offset of 2^63 bytes: with this \
+                 unit, {volumes} volumes fit, and this request is to volume {} (counted from 0)",
+                r.volume.0
+            )));
+        }
         let mut bytes = [0xff; RECORD_BYTES];
         bytes[..4].copy_from_slice(&time.to_le_bytes());
         bytes[4..12].copy_from_slice(&object.to_le_bytes());

@@ -66,15 +66,15 @@ pub(super) struct PlainNames {
 
 impl PlainNames {
     /// Names those of the trace's volumes that have no name yet, as `plain` makes their own ones fit the format.
-    pub(super) fn add(&mut self, volumes: &[VolumeInfo], plain: impl Fn(&str) -> String) {
+    pub(super) fn add(&mut self, volumes: &[VolumeInfo], plain: impl Fn(&VolumeInfo) -> String) {
         let new = volumes.get(self.names.len()..).unwrap_or_default();
         // What needs no change keeps its name, whichever of the new ones comes first.
-        let own = new.iter().map(|v| &v.name).filter(|name| plain(name) == **name);
+        let own = new.iter().filter(|v| plain(v) == v.name).map(|v| &v.name);
         let mut own: HashSet<String> =
             own.filter(|name| !self.taken.contains(*name)).cloned().collect();
         self.taken.extend(own.iter().cloned());
         for volume in new {
-            let mut name = plain(&volume.name);
+            let mut name = plain(volume);
             if name != volume.name || !own.remove(&name) {
                 let numbered = (2..).map(|n| format!("{name}_{n}"));
                 let mut candidates = std::iter::once(name.clone()).chain(numbered);
