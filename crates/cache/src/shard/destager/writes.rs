@@ -303,7 +303,7 @@ mod tests {
         let Shard { tiers, .. } = &mut cache.world.shards[0];
         let id = tiers.blocks.entry_of(key);
         let (context, kind) = (&mut shard_context!(cache.world), TransferKind::FetchLine);
-        tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0));
+        tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, (0, 0));
     }
 
     /// The transfer of the block ends.
