@@ -97,7 +97,11 @@ mod tests {
     fn a_wait_for_what_never_comes_ends_when_it_is_told_to() {
         let (keep, never) = channel::<()>();
         let mut asked = 0;
-        let waited = wait_for(move || Ok(never.recv().unwrap_or(())), &mut || {
+        let wait_for_ever = move || {
+            never.recv().unwrap_or(());
+            Ok(())
+        };
+        let waited = wait_for(wait_for_ever, &mut || {
             asked += 1;
             if asked == 3 {
                 ControlFlow::Break(EngineError::StartEnded)

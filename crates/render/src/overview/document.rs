@@ -139,8 +139,8 @@ pub fn make_labels_distinct(documents: &mut [Document]) {
     let mut taken = BTreeSet::new();
     for document in documents {
         let numbered = (2..).map(|n| format!("{} ({n})", document.label));
-        let labels = std::iter::once(document.label.clone()).chain(numbered);
-        let free = labels.into_iter().find(|label| !taken.contains(label));
+        let own = std::iter::once(document.label.clone());
+        let free = own.chain(numbered).find(|label| !taken.contains(label));
         document.label = free.expect("there are more numbers than documents");
         taken.insert(document.label.clone());
     }
