@@ -15,7 +15,7 @@ use forebay_trace::{Batch, SampleSpec, Sampler};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::note::tell_too_small;
+use crate::note::{tell_not_sampled, tell_too_small};
 use crate::{AnalysisError, Columns, Described, Meter, Note, Observer, Traces, Unit, parallel};
 
 /// Default number of blocks that the sample should have.
@@ -194,6 +194,9 @@ impl Question {
             writes: survey.writes,
             block_size,
         };
+        for (op, accesses) in [(Op::Read, survey.reads), (Op::Write, survey.writes)] {
+            tell_not_sampled(op, accesses, !miniature.samples(op), observer);
+        }
         let points = miniature.simulate(&pairs, observer)?;
         Ok(Answer {
             method: "miniature simulation",
@@ -290,6 +293,15 @@ fn volumes(traces: &Described, ends: &[u64]) -> Vec<TracedVolume> {
         .collect()
 }
 
+/// The misses of all `accesses` of a kind, from the `misses` of those in the sample of this rate.
+///
+/// Misses count as many times as the rate says, whatever share of the accesses the sample has: what chance has
+/// put in or left out are popular blocks, which hit. If none of the accesses is in the sample, all count as
+/// misses, because none is known to hit.
+pub(crate) fn scaled_misses(misses: u64, is_sampled: bool, accesses: u64, rate: f64) -> f64 {
+    if is_sampled { misses as f64 / rate } else { accesses as f64 }
+}
+
 /// The sample: requests cut to the blocks that are in it, and the time of the whole trace's first request.
 fn sampled(
     traces: &Traces,
@@ -347,6 +359,15 @@ struct Miniature<'a> {
 }
 
 impl Miniature<'_> {
+    /// Whether any access of this kind is in the sample.
+    fn samples(&self, op: Op) -> bool {
+        let kind = |request: &Request| match request.op {
+            Op::WriteZeroes => Op::Write,
+            op => op,
+        };
+        self.requests.iter().any(|request| kind(request) == op && request.length > 0)
+    }
+
     /// Every pair of sizes, on all processors.
     fn simulate(
         &self,
@@ -399,22 +420,24 @@ impl Miniature<'_> {
         let result = simulation.finish()?;
         let cache = result.run.cache.unwrap_or_default();
         let (hits, misses) = (cache.hits, cache.misses);
-        // Misses of the sample by the accesses that a sample of this rate should have: what chance has put
-        // in or left out are popular blocks, which hit.
-        let expected = |accesses: u64| accesses as f64 * self.rate;
-        let ratio = |part: u64, accesses: u64| match accesses {
+        let scaled = |misses: u64, op: Op, accesses: u64| {
+            scaled_misses(misses, self.samples(op), accesses, self.rate)
+        };
+        let read_misses = scaled(misses.read, Op::Read, self.reads);
+        let write_misses = scaled(misses.write, Op::Write, self.writes);
+        let ratio = |part: f64, accesses: u64| match accesses {
             0 => 0.0,
-            _ => (part as f64 / expected(accesses)).min(1.0),
+            _ => (part / accesses as f64).min(1.0),
         };
         let all = self.reads + self.writes;
-        let tier2 = hits.tier2.sum();
-        let miss_ratio = ratio(misses.sum(), all);
-        let tier2_hit_ratio = ratio(tier2, all).min(1.0 - miss_ratio);
+        let miss_ratio = ratio(read_misses + write_misses, all);
+        let tier2_hits = hits.tier2.sum() as f64 / self.rate;
+        let tier2_hit_ratio = ratio(tier2_hits, all).min(1.0 - miss_ratio);
         let whole = |bytes: u64| (bytes as f64 / self.rate).round() as u64;
         point.ratios = Some(Ratios {
             miss_ratio,
-            read_miss_ratio: ratio(misses.read, self.reads),
-            write_miss_ratio: ratio(misses.write, self.writes),
+            read_miss_ratio: ratio(read_misses, self.reads),
+            write_miss_ratio: ratio(write_misses, self.writes),
             tier1_hit_ratio: 1.0 - miss_ratio - tier2_hit_ratio,
             tier2_hit_ratio,
             tier2_bytes_written: whole(cache.tier2_bytes_written),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forebay_block::Nanos;
+use forebay_block::{Nanos, Op};
 use forebay_plan::BoxError;
 use forebay_simulate::SimulateError;
 use forebay_trace::{ShadowedNumber, TraceReader};
@@ -46,6 +46,19 @@ pub enum Note {
     WithoutHash(u64),
     /// The sample has so few blocks that it may be far off.
     FewSampled(u64),
+    /// Volumes, by name, of which so few blocks are in the sample that their curves may be far off.
+    FewSampledOf(Vec<String>),
+    /// Volumes, by name, of which no block is in the sample.
+    NotSampled(Vec<String>),
+    /// No access of this kind is in the sample: all count as misses.
+    OpNotSampled {
+        /// Reads or writes.
+        op: Op,
+        /// How many there are.
+        accesses: u64,
+        /// The volumes, by name; empty if the whole workload is meant.
+        volumes: Vec<String>,
+    },
     /// Sizes of memory were left out: fewer than [`BLOCKS_MIN`](crate::miniature::BLOCKS_MIN)
     /// blocks of them are in the sample.
     TooSmall {
@@ -82,6 +95,13 @@ impl Note {
 pub(crate) fn tell_without_data(requests: u64, observer: &dyn Observer) {
     if requests > 0 {
         observer.note(Note::WithoutData(requests));
+    }
+}
+
+/// Tells that accesses of this kind of the whole workload are not in the sample, if so.
+pub(crate) fn tell_not_sampled(op: Op, accesses: u64, is_unsampled: bool, observer: &dyn Observer) {
+    if is_unsampled && accesses > 0 {
+        observer.note(Note::OpNotSampled { op, accesses, volumes: Vec::new() });
     }
 }
 

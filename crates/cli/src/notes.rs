@@ -1,8 +1,9 @@
 //! The words for what the analysis notes.
 
 use forebay_analysis::Note;
+use forebay_analysis::curve::SAMPLED_BLOCKS_MIN;
 use forebay_analysis::miniature::BLOCKS_MIN;
-use forebay_block::Nanos;
+use forebay_block::{Nanos, Op};
 use forebay_config::Size;
 use forebay_trace::{ShadowedNumber, Spec};
 
@@ -68,6 +69,26 @@ pub fn words(note: &Note) -> String {
             let blocks = counted(*n, "block");
             format!("the sample has only {blocks}, so the result may be inaccurate")
         }
+        Note::FewSampledOf(volumes) => format!(
+            "the sample has fewer than {SAMPLED_BLOCKS_MIN} blocks of {}, so {} may be inaccurate",
+            named(volumes),
+            if volumes.len() == 1 { "its curve" } else { "their curves" }
+        ),
+        Note::NotSampled(volumes) => format!(
+            "the sample has no block of {}, so there is no curve of {}; raise --sample",
+            named(volumes),
+            if volumes.len() == 1 { "it" } else { "them" }
+        ),
+        Note::OpNotSampled { op, accesses, volumes } => {
+            let kind = if *op == Op::Read { "read" } else { "write" };
+            let of =
+                if volumes.is_empty() { String::new() } else { format!(" of {}", named(volumes)) };
+            let all = match accesses {
+                1 => format!("the only {kind} counts as a miss"),
+                _ => format!("all {} count as misses", counted(*accesses, kind)),
+            };
+            format!("the sample has no {kind}{of}: {all}; raise --sample")
+        }
         Note::TooSmall { sizes, rate } => too_small(sizes, *rate),
         Note::FlashTooSmall { flash_bytes, reason } => {
             let size = Size(*flash_bytes);
@@ -97,6 +118,16 @@ fn without_operations(traces: &[String]) -> String {
     }
 }
 
+/// Volumes; of many, only the first is named.
+fn named(volumes: &[String]) -> String {
+    match volumes {
+        [first, _, ..] => {
+            format!("{first} and {}", counted(volumes.len() as u64 - 1, "other volume"))
+        }
+        _ => volumes.concat(),
+    }
+}
+
 /// Which sizes of memory have too few blocks in the sample.
 fn too_small(sizes: &[u64], rate: f64) -> String {
     let names: Vec<String> = sizes.iter().map(|&bytes| Size(bytes).to_string()).collect();
@@ -123,6 +154,23 @@ mod tests {
         let says = "a and 1 other trace record no operations: all their requests count as reads";
         assert_eq!(said(&["a", "b"]), says);
         assert!(said(&["a", "b", "c"]).starts_with("a and 2 other traces record "));
+    }
+
+    #[test]
+    fn what_is_not_in_the_sample_is_named_and_counted() {
+        let volumes = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let said = |op, accesses, names| {
+            words(&Note::OpNotSampled { op, accesses, volumes: volumes(names) })
+        };
+        let all = "the sample has no write: all 40 writes count as misses; raise --sample";
+        assert_eq!(said(Op::Write, 40, &[]), all);
+        let one = "the sample has no read of a: the only read counts as a miss; raise --sample";
+        assert_eq!(said(Op::Read, 1, &["a"]), one);
+        let none = words(&Note::NotSampled(volumes(&["a", "b", "c"])));
+        assert!(none.starts_with("the sample has no block of a and 2 other volumes, so"), "{none}");
+        let few = words(&Note::FewSampledOf(volumes(&["a"])));
+        let says = "the sample has fewer than 256 blocks of a, so its curve may be inaccurate";
+        assert_eq!(few, says);
     }
 
     #[test]

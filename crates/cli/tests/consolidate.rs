@@ -189,7 +189,15 @@ fn one_workload_is_told_its_phases() {
     assert!(needs.contains(&10) && needs.contains(&130), "{needs:?}");
     // The phase that needs 130 is all that the whole needs.
     let marginal = json(&[&trace, "--size", "1MiB", "--marginal"]);
-    assert_eq!(marginal["workloads"][0]["erss_blocks"], 0);
+    let workload = &marginal["workloads"][0];
+    let sizes = (&workload["demand_blocks"], &workload["erss_blocks"], &marginal["demand_blocks"]);
+    assert_eq!(sizes, (&0.into(), &130.into(), &0.into()));
+    assert_eq!((&marginal["error"], &marginal["isolation_error"]), (&Value::Null, &Value::Null));
+    // Nothing fits in any cache; the whole ERSS does not fit in half of it.
+    let half = json(&[&trace, "--size", "256KiB", "--marginal"]);
+    assert_eq!(half["workloads"][0]["fits_alone"], true);
+    assert_eq!(json(&[&trace, "--size", "256KiB"])["workloads"][0]["fits_alone"], false);
+    assert_eq!(workload["miss_ratio_erss"], answer["workloads"][0]["miss_ratio_erss"]);
     let said = text(&[&trace, "--size", "1MiB"]);
     assert!(
         said.contains("the only workload") && said.contains("it fits: 520 KiB needed"),

@@ -69,7 +69,7 @@ impl Shown for Curves<'_> {
             ));
         if options.scope == Scope::Both {
             let mut figure = lines("Miss ratio of each volume with its own cache");
-            for (name, histogram) in volumes {
+            for (name, histogram) in volumes.iter().filter(|(_, own)| !own.is_unsampled()) {
                 let points = self.points(histogram);
                 figure = figure.line(
                     name,
@@ -87,6 +87,10 @@ impl Shown for Curves<'_> {
         let Answer { all, sliced, volumes, .. } = self.answer;
         write_table(&self.table(all, sliced.as_ref()), out)?;
         for (name, histogram) in volumes {
+            if histogram.is_unsampled() {
+                writeln!(out, "\nvolume {name}\nno block of it is in the sample")?;
+                continue;
+            }
             let table = self.table(histogram, None);
             writeln!(out, "\nvolume {name}\n{}", table.to_text().trim_end())?;
         }

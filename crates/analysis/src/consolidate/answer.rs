@@ -27,6 +27,9 @@ pub struct Answer {
     pub workloads: Vec<Workload>,
     /// What they need together, and which wastes what another needs.
     pub consolidation: Consolidation,
+    /// Whether a phase demands only what it needs beyond the phases nested in it. What is measured is of whole
+    /// phases all the same.
+    pub marginal: bool,
     /// Blocks that the merged trace needs, by the definition of a workload's own ERSS.
     pub simulated_blocks: u64,
     /// The smallest shared cache in which each workload has, in its largest phase, the hits that
@@ -45,7 +48,9 @@ pub struct Workload {
     pub tree: PhaseTree,
     /// The phase that is provided for, by number.
     pub largest: usize,
-    /// What that phase demands.
+    /// The size of its whole effective reuse set.
+    pub erss_blocks: u64,
+    /// What that phase demands of the cache: all of it, or what it needs beyond nested phases.
     pub demand: Demand,
     /// Miss ratio of all its accesses, alone in a cache of its ERSS.
     pub miss_ratio_erss: f64,
@@ -53,7 +58,7 @@ pub struct Workload {
     pub miss_ratio_alone: f64,
     /// In that cache with the others.
     pub miss_ratio_shared: f64,
-    /// Whether it fits in the cache alone.
+    /// Whether its demand fits in the cache alone.
     pub fits_alone: bool,
     /// When each phase begins and ends, in seconds.
     pub times_s: Vec<Range<f64>>,
@@ -77,14 +82,16 @@ impl Workload {
             let time = own.time(span.clone());
             time.start.as_secs_f64()..time.end.as_secs_f64()
         };
+        let demand = demand(phase, question.marginal);
         Self {
             name,
             accesses: own.accesses(),
-            demand: demand(phase, question.marginal),
+            erss_blocks: phase.erss_blocks,
+            demand,
             miss_ratio_erss: misses(alone.hits(phase.erss_blocks)),
             miss_ratio_alone: misses(alone.hits(size)),
             miss_ratio_shared: misses(shared.hits(size)),
-            fits_alone: phase.erss_blocks <= size,
+            fits_alone: demand.erss_blocks <= size,
             times_s: tree.phases.iter().map(|p| seconds(&p.span)).collect(),
             largest: tree.phases.iter().position(|p| p == phase).unwrap_or(0),
             tree,
@@ -146,6 +153,7 @@ impl Answer {
             accesses: record.accesses(),
             consolidation: Consolidation::new(answered.iter().map(|w| w.demand).collect()),
             workloads: answered,
+            marginal: question.marginal,
             simulated_blocks: merged,
             simulated_isolation_blocks,
         })
@@ -156,10 +164,11 @@ impl Answer {
         self.consolidation.is_isolated(self.size_blocks)
     }
 
-    /// How far the prediction is above (below: negative) what was measured; `None` if that is 0.
+    /// How far the prediction is above (below: negative) what was measured; `None` if that is 0, or if the
+    /// prediction leaves out nested phases, which the measurement cannot.
     pub fn error(&self, measured: u64) -> Option<f64> {
         let needed = self.consolidation.needed_blocks();
-        (measured > 0).then(|| needed as f64 / measured as f64 - 1.0)
+        (measured > 0 && !self.marginal).then(|| needed as f64 / measured as f64 - 1.0)
     }
 
     /// Pairs of workloads of which the first wastes what the second needs, most first.

@@ -25,26 +25,30 @@ pub struct Document {
     pub workloads: Vec<WorkloadDocument>,
     /// Pairs of workloads in which one wastes cache that the other needs, largest waste first.
     pub pairs: Vec<Pair>,
+    /// Whether the prediction counts only what phases need in addition to their nested phases (`--marginal`).
+    pub marginal: bool,
     /// Sum of `erss_blocks` over all workloads.
     pub erss_blocks: u64,
+    /// Sum of `demand_blocks` over all workloads.
+    pub demand_blocks: u64,
     /// Sum of `wastage_blocks` over all pairs.
     pub wastage_blocks: u64,
-    /// The prediction: `erss_blocks` plus `wastage_blocks`.
+    /// The prediction: `demand_blocks` plus `wastage_blocks`.
     pub needed_blocks: u64,
     /// Whether `needed_blocks` fit in `size_blocks`.
     pub isolated: bool,
-    /// ERSS of the merged trace, as if it were one workload.
+    /// ERSS of the merged trace, as if it were one workload; nested phases included, also with `--marginal`.
     pub simulated_blocks: u64,
     /// Measured: the smallest shared cache in which each workload's largest phase hits as often as it does
-    /// alone in a cache of its ERSS.
+    /// alone in a cache of its ERSS; nested phases included, also with `--marginal`.
     pub simulated_isolation_blocks: u64,
     /// Whether `simulated_isolation_blocks` fit in `size_blocks`.
     pub simulated_isolated: bool,
     /// Relative error of `needed_blocks` against `simulated_blocks`: 0.1 means that the prediction is 10 %
-    /// too high. Null if `simulated_blocks` is 0.
+    /// too high. Null if `simulated_blocks` is 0, and with `--marginal`.
     pub error: Option<f64>,
     /// Relative error of `needed_blocks` against `simulated_isolation_blocks`; null if
-    /// `simulated_isolation_blocks` is 0.
+    /// `simulated_isolation_blocks` is 0, and with `--marginal`.
     pub isolation_error: Option<f64>,
 }
 
@@ -57,8 +61,11 @@ pub struct WorkloadDocument {
     pub accesses: u64,
     /// Cache blocks that the workload needs: the ERSS of the phase for which the cache is sized.
     pub erss_blocks: u64,
+    /// Cache blocks that the prediction counts for the workload: `erss_blocks`, or with `--marginal` the
+    /// `marginal_erss_blocks` of that phase.
+    pub demand_blocks: u64,
     /// Reuses in the phase for which the cache is sized, divided by the accesses of all workloads
-    /// during that phase.
+    /// during that phase. With `--marginal`, excluding reuses that a cache for the nested phases would serve.
     pub reuse_rate: f64,
     /// Accesses to blocks that the workload accesses only once in the phase for which the cache is
     /// sized, divided by the accesses of all workloads during that phase.
@@ -67,7 +74,7 @@ pub struct WorkloadDocument {
     pub wastage_caused_blocks: u64,
     /// Additional cache blocks that this workload needs because of all other workloads.
     pub wastage_suffered_blocks: u64,
-    /// Whether `erss_blocks` fit in the cache without the other workloads.
+    /// Whether `demand_blocks` fit in the cache without the other workloads.
     pub fits_alone: bool,
     /// Miss ratio of the whole workload, alone in a cache of `erss_blocks`.
     pub miss_ratio_erss: f64,
@@ -188,7 +195,8 @@ impl Answer {
         let workload = |(number, w): (usize, &'_ Workload)| WorkloadDocument {
             name: w.name.clone(),
             accesses: w.accesses,
-            erss_blocks: w.demand.erss_blocks,
+            erss_blocks: w.erss_blocks,
+            demand_blocks: w.demand.erss_blocks,
             reuse_rate: w.demand.reuse_rate(),
             flood_rate: w.demand.flood_rate(),
             wastage_caused_blocks: c.caused_by(number),
@@ -214,7 +222,9 @@ impl Answer {
             accesses: self.accesses,
             workloads: self.workloads.iter().enumerate().map(workload).collect(),
             pairs: self.pairs().into_iter().map(pair).collect(),
-            erss_blocks: c.erss_blocks(),
+            marginal: self.marginal,
+            erss_blocks: self.workloads.iter().map(|w| w.erss_blocks).sum(),
+            demand_blocks: c.erss_blocks(),
             wastage_blocks: c.wastage_blocks(),
             needed_blocks: c.needed_blocks(),
             isolated: self.is_isolated(),

@@ -17,7 +17,7 @@ use forebay_trace::BlockContents;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::note::tell_without_data;
+use crate::note::{tell_not_sampled, tell_without_data};
 use crate::{AnalysisError, Columns, Described, Note, Observer, Traces};
 use sliced::Sliced;
 
@@ -92,7 +92,7 @@ impl Question {
             (Key::Sector, None) => self.sectors(observer)?,
             (Key::Sector, Some(slices)) => self.slices(slices, observer)?,
         };
-        measured.check_sample(observer)?;
+        measured.check_sample(&described, observer)?;
         Answer::new(self.options, self.key, measured, described)
     }
 
@@ -155,25 +155,60 @@ impl Question {
 }
 
 impl Measured {
-    /// Refuses a sample without a block, of which nothing can be said, and says if there are few.
-    fn check_sample(&self, observer: &dyn Observer) -> Result<(), AnalysisError> {
-        let Some(all) = (match self {
-            Self::Whole(histograms) => histograms.all.as_ref(),
-            Self::Sliced(sliced) => Some(&sliced.merged),
-        }) else {
-            return Ok(());
+    /// Refuses a sample without a block, of which nothing can be said, and says if there are few, also of
+    /// single volumes.
+    fn check_sample(
+        &self,
+        described: &Described,
+        observer: &dyn Observer,
+    ) -> Result<(), AnalysisError> {
+        let (all, volumes) = match self {
+            Self::Whole(histograms) => (histograms.all.as_ref(), Some(&histograms.volumes)),
+            Self::Sliced(sliced) => (Some(&sliced.merged), None),
         };
-        let blocks = (all.distinct_blocks as f64 * all.sampled_rate.0).round() as u64;
-        if all.sampled_rate.0 < 1.0 && all.accesses() > 0 {
-            if blocks == 0 {
+        if let Some(all) = all {
+            if all.is_unsampled() {
                 return Err(AnalysisError::EmptySample);
             }
-            if blocks < SAMPLED_BLOCKS_MIN {
-                observer.note(Note::FewSampled(blocks));
+            if is_scarce(all) {
+                observer.note(Note::FewSampled(all.sampled_blocks()));
+            }
+            for (op, counts) in [(Op::Read, &all.read), (Op::Write, &all.write)] {
+                tell_not_sampled(op, counts.accesses(), counts.is_unsampled, observer);
+            }
+        }
+        let names = |is: &dyn Fn(&ReuseHistogram) -> bool| -> Vec<String> {
+            let found = volumes.into_iter().flatten().filter(|(_, own)| is(own));
+            found.map(|(volume, _)| described.volume_name(*volume)).collect()
+        };
+        let unsampled = names(&ReuseHistogram::is_unsampled);
+        if !unsampled.is_empty() {
+            observer.note(Note::NotSampled(unsampled));
+        }
+        let few = names(&|own| is_scarce(own) && !own.is_unsampled());
+        if !few.is_empty() {
+            observer.note(Note::FewSampledOf(few));
+        }
+        for op in [Op::Read, Op::Write] {
+            let counts = |own: &ReuseHistogram| {
+                let known = Some(own).filter(|own| !own.is_unsampled());
+                known.and_then(|own| own.counts(op)).filter(|counts| counts.is_unsampled).cloned()
+            };
+            let volumes_without = names(&|own| counts(own).is_some());
+            if !volumes_without.is_empty() {
+                let accesses = volumes.into_iter().flatten().filter_map(|(_, own)| counts(own));
+                let accesses = accesses.map(|counts| counts.accesses()).sum();
+                observer.note(Note::OpNotSampled { op, accesses, volumes: volumes_without });
             }
         }
         Ok(())
     }
+}
+
+/// Whether a sample has too few of the blocks for its curve to be trusted.
+fn is_scarce(histogram: &ReuseHistogram) -> bool {
+    let is_sample = histogram.sampled_rate.0 < 1.0 && histogram.accesses() > 0;
+    is_sample && histogram.sampled_blocks() < SAMPLED_BLOCKS_MIN
 }
 
 impl Answer {
@@ -188,8 +223,9 @@ impl Answer {
         observer: &dyn Observer,
     ) -> Result<Self, AnalysisError> {
         let measured = Measured::Sliced(merged);
-        measured.check_sample(observer)?;
-        Self::new(options, Key::Sector, measured, Described { requests, ..Described::default() })
+        let described = Described { requests, ..Described::default() };
+        measured.check_sample(&described, observer)?;
+        Self::new(options, Key::Sector, measured, described)
     }
 
     fn new(
@@ -303,15 +339,16 @@ pub struct Curve {
     pub reads: u64,
     /// Accesses that are writes.
     pub writes: u64,
-    /// Number of distinct blocks; an estimate if blocks were sampled.
-    pub distinct_blocks: u64,
+    /// Number of distinct blocks; an estimate if blocks were sampled. Null if the sample contains no block of
+    /// the volume.
+    pub distinct_blocks: Option<u64>,
     /// The largest reuse distance in blocks; a cache that is one block larger gets all possible hits. Null
-    /// without reuse.
+    /// without reuse, and if the sample contains no block of the volume.
     pub max_distance: Option<u64>,
     /// Share of blocks sampled.
     pub sampled_rate: f64,
-    /// Points of the curve by ascending size.
-    pub points: Vec<Point>,
+    /// Points of the curve by ascending size. Null if the sample contains no block of the volume.
+    pub points: Option<Vec<Point>>,
 }
 
 /// A point of a curve. Ratios are of block accesses.
@@ -365,14 +402,82 @@ impl Curve {
     ) -> Self {
         let bounds = |size| sliced.and_then(|sliced| sliced.bounds(size));
         let point = |p: CurvePoint| Point::new(p, bounds(p.size_blocks));
+        let is_known = !histogram.is_unsampled();
         Self {
             accesses: histogram.accesses(),
             reads: histogram.read.accesses(),
             writes: histogram.write.accesses(),
-            distinct_blocks: histogram.distinct_blocks,
+            distinct_blocks: is_known.then_some(histogram.distinct_blocks),
             max_distance: histogram.max_distance(),
             sampled_rate: histogram.sampled_rate.0,
-            points: points.into_iter().map(point).collect(),
+            points: is_known.then(|| points.into_iter().map(point).collect()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_locality::Sampling;
+    use std::fmt::Write;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Default)]
+    struct Noting(Arc<AtomicBool>, Mutex<Vec<Note>>);
+
+    impl Observer for Noting {
+        fn stop_flag(&self) -> &Arc<AtomicBool> {
+            &self.0
+        }
+
+        fn note(&self, note: Note) {
+            self.1.lock().unwrap().push(note);
+        }
+    }
+
+    #[test]
+    fn a_volume_without_a_sampled_block_has_no_curve_and_notes_say_what_is_missing() {
+        let mut text = "time_ns,volume,op,offset,length\n".to_owned();
+        let mut read = |volume: &str, blocks: u64| {
+            for block in 0..blocks {
+                writeln!(text, "0,{volume},read,{},4096", block * 4096).unwrap();
+            }
+        };
+        read("large", 60_000);
+        read("few", 5_000);
+        read("tiny", 3);
+        // Its only write is not in the sample.
+        text += "0,large,write,0,4096\n";
+        let trace = tempfile::NamedTempFile::with_suffix(".csv").unwrap();
+        std::fs::write(trace.path(), text).unwrap();
+        let mut question = Question::new(trace.path().into());
+        question.options.scope = Scope::Both;
+        question.options.sampling = Sampling::Rate(0.01);
+        let observer = Noting::default();
+        let answer = question.ask(&observer).unwrap();
+        let document = answer.document(10, &[]);
+        let volumes = document.volumes.unwrap();
+        let curve = |name: &str| &volumes.iter().find(|v| v.volume == name).unwrap().curve;
+        for name in ["large", "few"] {
+            let points = curve(name).points.as_ref().unwrap();
+            assert!(points.iter().all(|point| point.read_miss_ratio > 0.9), "{name}: {points:?}");
+        }
+        assert_eq!(curve("large").points.as_ref().unwrap()[0].write_miss_ratio, 1.0);
+        let tiny = curve("tiny");
+        assert_eq!((tiny.accesses, tiny.distinct_blocks, tiny.max_distance), (3, None, None));
+        assert!(tiny.points.is_none());
+        let (mut none, mut few, mut writes) = (Vec::new(), Vec::new(), Vec::new());
+        for note in observer.1.into_inner().unwrap() {
+            match note {
+                Note::NotSampled(volumes) => none = volumes,
+                Note::FewSampledOf(volumes) => few = volumes,
+                Note::OpNotSampled { op: Op::Write, accesses: 1, volumes } => writes.push(volumes),
+                other => panic!("{other:?}"),
+            }
+        }
+        let large = ["large".to_owned()];
+        assert_eq!((none, few), (vec!["tiny".to_owned()], vec!["few".to_owned()]));
+        assert_eq!(writes, [vec![], large.to_vec()]);
     }
 }

@@ -12,8 +12,8 @@ use forebay_trace::{Batch, SampleSpec, Sampler};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED};
-use crate::note::{tell_too_small, tell_without_data};
+use crate::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED, scaled_misses};
+use crate::note::{tell_not_sampled, tell_too_small, tell_without_data};
 use crate::{AnalysisError, Columns, Meter, Observer, Traces, Unit, parallel};
 
 /// Sizes by default: each the square root of two larger than the one before.
@@ -205,6 +205,8 @@ struct Workload {
     accesses: Vec<Access>,
     /// Sampled accesses that are writes.
     sampled_writes: u64,
+    /// Number of volumes: one more than the largest number of one.
+    volumes: u32,
     /// The key of each block.
     keys: Vec<u64>,
     /// The blocks that the keys are of.
@@ -232,6 +234,7 @@ impl Workload {
             writes: 0,
             accesses: Vec::new(),
             sampled_writes: 0,
+            volumes: 0,
             keys: Vec::new(),
             addresses: BlockKeys::new(),
             seconds: Vec::new(),
@@ -243,6 +246,7 @@ impl Workload {
         let traces = question.traces.read_batches(observer, |batch, _| {
             for request in batch.requests() {
                 workload.start.get_or_insert(request.time);
+                workload.volumes = workload.volumes.max(request.volume.0.saturating_add(1));
                 let blocks = blocks(question.block_size, &request).map_or(0, |(a, b)| b - a + 1);
                 match request.op {
                     Op::Read => workload.reads += blocks,
@@ -269,6 +273,8 @@ impl Workload {
         if workload.accesses.is_empty() {
             return Err(AnalysisError::EmptySample);
         }
+        tell_not_sampled(Op::Read, workload.reads, workload.sampled_reads() == 0, observer);
+        tell_not_sampled(Op::Write, workload.writes, workload.sampled_writes == 0, observer);
         Ok(workload)
     }
 
@@ -302,6 +308,10 @@ impl Workload {
             }
         }
         Ok(())
+    }
+
+    fn sampled_reads(&self) -> u64 {
+        self.accesses.len() as u64 - self.sampled_writes
     }
 
     /// Blocks of the whole trace; estimated from a sample.
@@ -351,7 +361,7 @@ impl Workload {
         match (contender, &self.clairvoyant) {
             (_, _) if capacity == 0 => Ok(ClairvoyantHits::default()),
             (Contender::Policy(kind), _) => {
-                let positions = self.positions(kind, size);
+                let positions = self.positions(kind, size, capacity);
                 self.run(kind, capacity as u32, positions, meter, observer)
             }
             (Contender::Optimum, clairvoyant) => {
@@ -362,10 +372,15 @@ impl Workload {
         }
     }
 
-    /// What tells a policy where new blocks begin. Volumes are of the highest priority, all.
-    fn positions(&self, kind: Kind, size: u64) -> Option<Positions> {
-        let blocks = size.min(u32::MAX.into()) as u32;
+    /// What tells a policy where new blocks begin, in a cache of `size` blocks of which `capacity` are in the
+    /// sample. Volumes are of the highest priority, all.
+    fn positions(&self, kind: Kind, size: u64, capacity: u64) -> Option<Positions> {
+        // Derivatives are measured by the blocks that the cache has room for, which are those of the sample.
+        // Hit ratios are of chunks of the volumes, which a sample leaves as they are.
+        let blocks = if kind == Kind::DerivativeLru { capacity } else { size };
+        let blocks = blocks.min(u32::MAX.into()) as u32;
         let mut positions = Positions::new(&Parameters::new(kind), blocks)?;
+        (0..self.volumes).for_each(|_| positions.add_volume(1));
         positions.start(Nanos(0));
         Some(positions)
     }
@@ -412,20 +427,21 @@ impl Workload {
 
     /// The miss ratios of a cache of `size` blocks that has these hits.
     fn point(&self, size: u64, hits: ClairvoyantHits) -> Point {
-        let reads = self.accesses.len() as u64 - self.sampled_writes;
-        // Misses of the sample by the accesses that a sample of this rate should have: what chance has put in
-        // or left out are popular blocks, which hit.
-        let ratio = |misses: u64, accesses: u64| match accesses {
-            0 => 0.0,
-            _ => (misses as f64 / (accesses as f64 * self.rate)).min(1.0),
+        let scaled = |sampled: u64, hits: u64, accesses: u64| {
+            scaled_misses(sampled - hits, sampled > 0, accesses, self.rate)
         };
-        let (read_misses, write_misses) = (reads - hits.reads, self.sampled_writes - hits.writes);
+        let reads = scaled(self.sampled_reads(), hits.reads, self.reads);
+        let writes = scaled(self.sampled_writes, hits.writes, self.writes);
+        let ratio = |misses: f64, accesses: u64| match accesses {
+            0 => 0.0,
+            _ => (misses / accesses as f64).min(1.0),
+        };
         Point {
             size_blocks: size,
             size_bytes: size.saturating_mul(self.block_size.bytes()),
-            miss_ratio: ratio(read_misses + write_misses, self.reads + self.writes),
-            read_miss_ratio: ratio(read_misses, self.reads),
-            write_miss_ratio: ratio(write_misses, self.writes),
+            miss_ratio: ratio(reads + writes, self.reads + self.writes),
+            read_miss_ratio: ratio(reads, self.reads),
+            write_miss_ratio: ratio(writes, self.writes),
         }
     }
 }
@@ -435,4 +451,119 @@ fn blocks(size: BlockSize, request: &Request) -> Option<(u64, u64)> {
     let accesses = matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes);
     let last = request.offset.saturating_add(request.length.checked_sub(1).filter(|_| accesses)?);
     Some((size.index_of(request.offset).0, size.index_of(last).0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Unobserved, miniature};
+    use forebay_config::Config;
+    use std::fmt::Write;
+
+    const HEAD: &str = "time_ns,volume,op,offset,length\n";
+
+    fn trace(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::with_suffix(".csv").unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    /// Two hours of three volumes: one of few blocks, one that goes in circles that a larger cache would hold,
+    /// and one that never comes back.
+    fn three_volumes() -> String {
+        let (mut text, mut state) = (HEAD.to_owned(), 7u64);
+        for n in 0..60_000u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (volume, block) = match n % 3 {
+                0 => ("small", (state >> 40) % 300),
+                1 => ("circle", n / 3 % 1_000),
+                _ => ("flood", n),
+            };
+            let op = if (state >> 33).is_multiple_of(4) { "write" } else { "read" };
+            writeln!(text, "{},{volume},{op},{},4096", n * 120_000_000, block * 4096).unwrap();
+        }
+        text
+    }
+
+    #[test]
+    fn policies_that_know_volumes_miss_as_the_cache_does_with_them_also_in_a_sample() {
+        let file = trace(&three_volumes());
+        let misses = |kind: Kind, rate: f64| {
+            let contenders = vec![Contender::Policy(kind)];
+            let question = Question {
+                sample_rate: rate,
+                points: 2,
+                at_blocks: vec![1000],
+                ..Question::new(file.path().into(), contenders)
+            };
+            let answer = question.ask(&Unobserved::default()).unwrap();
+            let points = &answer.policies[0].points;
+            let point = *points.iter().find(|point| point.size_blocks == 1000).unwrap();
+            let text = format!("[replacement]\npolicy = '{kind}'\n[cache]\ndram = '4000KiB'\n");
+            let config = Config::from_toml(&text).unwrap();
+            let question = miniature::Question {
+                sample_rate: Some(rate),
+                memory_bytes: vec![4000 << 10],
+                ..miniature::Question::new(file.path().into(), config)
+            };
+            let cache = question.ask(&Unobserved::default()).unwrap().points[0].ratios.unwrap();
+            for (own, of_cache) in [
+                (point.miss_ratio, cache.miss_ratio),
+                (point.read_miss_ratio, cache.read_miss_ratio),
+                (point.write_miss_ratio, cache.write_miss_ratio),
+            ] {
+                let off = (own - of_cache).abs();
+                assert!(off < 1e-9, "{kind}, {rate}: {own}, of the cache {of_cache}");
+            }
+            point.miss_ratio
+        };
+        for rate in [1.0, 0.3] {
+            let [lru, derivative, _] =
+                [Kind::Lru, Kind::DerivativeLru, Kind::PriorityLru].map(|kind| misses(kind, rate));
+            assert!((lru - derivative).abs() > 0.01, "{rate}: {lru}, {derivative}");
+        }
+    }
+
+    #[test]
+    fn accesses_of_which_none_is_in_the_sample_all_miss() {
+        // Reads of many blocks again and again, and few writes: none of those is in the sample.
+        let sampler = Sampler::new(SampleSpec { rate: 0.1, bits: 0, seed: SEED, number: 0 });
+        let (sampler, mut sample) = (sampler.unwrap(), Batch::default());
+        let mut is_sampled = |block: u64| {
+            let (time, volume, flags) = (Nanos(0), Volume(0), Default::default());
+            let (offset, length) = (block * 4096, 4096);
+            let request = Request { time, volume, op: Op::Write, flags, offset, length };
+            let mut batch = Batch::default();
+            batch.push(request);
+            sample.clear();
+            sampler.sample(&batch.record(0), Nanos(0), &mut sample);
+            !sample.is_empty()
+        };
+        let written: Vec<u64> = (0..).filter(|&block| !is_sampled(block)).take(5).collect();
+        let mut text = HEAD.to_owned();
+        for n in 0..20_000 {
+            writeln!(text, "{n},a,read,{},4096", (10_000 + n % 2000) * 4096).unwrap();
+        }
+        for n in 0..40 {
+            writeln!(text, "{},a,write,{},4096", 20_000 + n, written[n % 5] * 4096).unwrap();
+        }
+        let file = trace(&text);
+        let question = Question {
+            sample_rate: 0.1,
+            points: 2,
+            ..Question::new(file.path().into(), vec![Contender::Policy(Kind::Lru)])
+        };
+        let answer = question.ask(&Unobserved::default()).unwrap();
+        let last = *answer.policies[0].points.last().unwrap();
+        assert!(last.read_miss_ratio < 0.2 && last.write_miss_ratio == 1.0, "{last:?}");
+        let config = Config::from_toml("[cache]\ndram = '32MiB'\n").unwrap();
+        let question = miniature::Question {
+            sample_rate: Some(0.1),
+            memory_bytes: vec![32 << 20],
+            ..miniature::Question::new(file.path().into(), config)
+        };
+        let answer = question.ask(&Unobserved::default()).unwrap();
+        let ratios = answer.points[0].ratios.unwrap();
+        assert!(ratios.read_miss_ratio < 0.2 && ratios.write_miss_ratio == 1.0, "{ratios:?}");
+    }
 }

@@ -192,7 +192,8 @@ impl<'a> Answer<'a> {
 
     /// Whether a volume has the latency that it was to have; none without a target.
     pub fn target_met(&self, volume: usize) -> Option<bool> {
-        Some(self.latency_us(volume) <= self.problem.target_us(volume)?)
+        self.problem.target_us(volume)?;
+        Some(self.problem.missed(volume, self.latency_us(volume)) == 0.0)
     }
 
     /// The bound on the objective, in the same terms; none where it is not known, or where finer units
@@ -204,6 +205,10 @@ impl<'a> Answer<'a> {
         }
         let value = bound.value;
         Some(match self.problem.options().goal {
+            // The search prefers hits in memory to those on flash, by less than this.
+            Goal::Hits if value >= self.solution.cost.value - 1e-9 => {
+                self.divisions[0].objectives(&self.problem)[0]?
+            }
             Goal::Hits => match self.problem.options().weigh {
                 Weigh::Requests => 1.0 - value,
                 Weigh::Volumes => self.workload.known.volumes.len() as f64 - value,

@@ -82,7 +82,7 @@ impl Answer<'_> {
                 reads: curve.own.read.accesses(),
                 writes: curve.own.write.accesses(),
                 distinct_bytes: curve.own.distinct_blocks << options.block_size.shift(),
-                useful_bytes: curve.useful_blocks() << options.block_size.shift(),
+                useful_bytes: self.problem.useful_blocks(v) << options.block_size.shift(),
                 model: self.problem.latencies(v, sizes[v], &predicted[v]),
                 miss_ratios: curves.miss_ratios,
                 latencies: curves.latencies,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_plan::{
-    Budget, Hierarchy, PlanOptions, Profile, budget_range, full_usd, pareto_front, plan,
+    Budget, Hierarchy, PlanError, PlanOptions, Profile, budget_range, full_usd, pareto_front, plan,
 };
 
 use super::{Answer, Basis, Front, Question, Workload};
@@ -49,7 +49,11 @@ impl Question {
         if let Some(count) = self.sweep {
             for usd in sweep_budgets(&basis, count)? {
                 observer.check()?;
-                sweep.push(plan(usd)?);
+                match plan(usd) {
+                    // Nobody gave this budget: it has no plan to show.
+                    Err(PlanError::WearsOut { .. } | PlanError::BuysNothing { .. }) => {}
+                    found => sweep.push(found?),
+                }
             }
         }
         let budgets: Vec<f64> = plans.iter().chain(&sweep).map(|p| p.budget_usd).collect();

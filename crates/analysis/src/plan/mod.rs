@@ -59,7 +59,8 @@ pub struct Question {
     pub sample_rate: f64,
     /// How the best choices are judged.
     pub evaluate: Evaluate,
-    /// Number of further budgets, from one that buys little to one that buys enough for all data.
+    /// Number of further budgets, from one that buys little to one that buys enough for all data. Those that
+    /// buy nothing, or only what wears out, have no plan.
     pub sweep: Option<usize>,
     /// Whether to look for the plans that no other beats in one of cost, mean latency, 99th
     /// percentile and drive writes without losing in another.
@@ -151,5 +152,33 @@ mod tests {
         assert!(matches!(answer, Err(AnalysisError::NoBudget)));
         let growth = growth::Question { plan: question, have_bytes: 1 << 30 };
         assert!(matches!(growth.ask(&observer), Err(AnalysisError::NoBudget)));
+    }
+
+    #[test]
+    fn budgets_of_a_sweep_that_buy_only_what_wears_out_are_left_out() {
+        let device = |name: &str, kind: &str, price_usd, capacity_gb, us, more: &str| {
+            format!(
+                "[[device]]\nname = '{name}'\nkind = '{kind}'\nprice_usd = {price_usd}\n\
+                 capacity_gb = {capacity_gb}\nread_latency_us = {us}\nwrite_latency_us = {us}\n{more}\n"
+            )
+        };
+        let text = device("D", "dram", 120, 16, 0.06, "")
+            + &device("F", "flash", 100, 400, 10.0, "drive_writes_per_day = 1")
+            + &device("H", "hdd", 300, 8000, 2000.0, "")
+            + "[[combination]]\ntiers = ['F']\nbacking = ['H']\n";
+        let catalogue = Catalogue::parse(&text).unwrap();
+        // 2,000 blocks are read twice in an hour: 190 MB of flash endure that, of which 8 MB are useful.
+        let trace = tempfile::NamedTempFile::with_suffix(".csv").unwrap();
+        let line = |n: u64| format!("{},a,read,{},4096\n", n * 900_000_000, n % 2000 * 4096);
+        let lines: String = (0..4000).map(line).collect();
+        std::fs::write(trace.path(), format!("time_ns,volume,op,offset,length\n{lines}")).unwrap();
+        let combinations = catalogue.combine(&[], &[]).unwrap();
+        let budgets = vec![Budget::Usd(1000.0)];
+        let mut question = Question::new(trace.path().into(), catalogue, combinations, budgets);
+        question.options.wear_max = Some(1.0);
+        question.sweep = Some(8);
+        let answer = question.ask(&Unobserved::default()).unwrap();
+        assert_eq!(answer.plans.len(), 1);
+        assert!((1..8).contains(&answer.sweep.len()), "{}", answer.sweep.len());
     }
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use forebay_plan::{Profile, ProfileBuilder, ProfileOptions, WritePolicy};
+use forebay_block::Op;
+use forebay_plan::{HitCounts, Profile, ProfileBuilder, ProfileOptions, WritePolicy};
 use forebay_replay::Survey;
 
 use super::{Evaluate, Question};
+use crate::note::tell_not_sampled;
 use crate::{AnalysisError, Described, Observer};
 
 /// A workload that was measured, once for any number of plans.
@@ -39,6 +41,10 @@ impl Question {
             Ok(profile.add(request)?)
         })?;
         survey.name_volumes(described.metadata.volumes.iter().map(|v| v.name.as_str()));
-        Ok(Workload { profile: Arc::new(profile.finish()?), described, survey })
+        let profile = profile.finish()?;
+        for (op, accesses) in [(Op::Read, profile.reads()), (Op::Write, profile.writes())] {
+            tell_not_sampled(op, accesses, profile.is_unsampled(op), observer);
+        }
+        Ok(Workload { profile: Arc::new(profile), described, survey })
     }
 }

@@ -40,8 +40,11 @@ pub fn facts(document: &Document) -> Facts {
     let mut facts = vec![("cache", size(document, document.size_blocks))];
     if document.workloads.len() > 1 {
         let (own, wasted) =
-            (size(document, document.erss_blocks), size(document, document.wastage_blocks));
-        facts.push(("measured", verdict(document, document.simulated_isolation_blocks)));
+            (size(document, document.demand_blocks), size(document, document.wastage_blocks));
+        // What is measured includes the nested phases that the prediction may leave out.
+        if !document.marginal {
+            facts.push(("measured", verdict(document, document.simulated_isolation_blocks)));
+        }
         facts.push(("predicted", verdict(document, document.needed_blocks)));
         let off = document.isolation_error.map_or(String::new(), |error| {
             let side = if error < 0.0 { "below" } else { "above" };
@@ -51,7 +54,9 @@ pub fn facts(document: &Document) -> Facts {
             "predicted need",
             format!("{own} for the workloads themselves, {wasted} wasted{off}"),
         ));
-        facts.push(("merged trace needs", size(document, document.simulated_blocks)));
+        if !document.marginal {
+            facts.push(("merged trace needs", size(document, document.simulated_blocks)));
+        }
     } else {
         facts.push(("predicted", verdict(document, document.needed_blocks)));
     }
@@ -70,7 +75,7 @@ pub fn facts(document: &Document) -> Facts {
 /// The workloads that no cache helps, whatever size they need by the definition of the ERSS.
 pub fn little_gain(document: &Document) -> Vec<String> {
     let says = |w: &WorkloadDocument| {
-        let phase = w.phases.get(w.phase).filter(|_| w.erss_blocks > 0)?;
+        let phase = w.phases.get(w.phase).filter(|_| w.demand_blocks > 0)?;
         // A cache of all blocks in use misses each of them once.
         let hits = 1.0 - phase.in_use_blocks as f64 / phase.accesses.max(1) as f64;
         let whose =
@@ -81,7 +86,7 @@ pub fn little_gain(document: &Document) -> Vec<String> {
                  is merely the size at which its hit ratio stops rising.",
                 w.name,
                 percent(((hits * 1000.0).floor() + 1.0) / 1000.0),
-                size(document, w.erss_blocks)
+                size(document, w.demand_blocks)
             )
         })
     };
@@ -120,25 +125,32 @@ fn pair(document: &Document, from: &WorkloadDocument, on: &WorkloadDocument) -> 
 
 fn needs(document: &Document) -> Figure {
     let names = document.workloads.iter().map(|w| w.name.clone());
-    let sums = ["all, predicted", "all, measured", "the cache"].map(String::from);
-    let own = document.workloads.iter().map(|w| w.erss_blocks);
-    let own = own.chain([document.erss_blocks, 0, 0]).map(|b| bytes(document, b));
+    // What is measured includes the nested phases that the prediction may leave out.
+    let measured = ("all, measured", document.simulated_isolation_blocks);
+    let measured = Some(measured).filter(|_| !document.marginal);
+    let whole: Vec<_> = measured.into_iter().chain([("the cache", document.size_blocks)]).collect();
+    let sums = ["all, predicted"].into_iter().chain(whole.iter().map(|(name, _)| *name));
+    let none = vec![0; whole.len()];
+    let own = document.workloads.iter().map(|w| w.demand_blocks);
+    let own = own.chain([document.demand_blocks]).chain(none.clone()).map(|b| bytes(document, b));
     let wasted = document.workloads.iter().map(|w| w.wastage_suffered_blocks);
-    let wasted = wasted.chain([document.wastage_blocks, 0, 0]).map(|b| bytes(document, b));
+    let wasted = wasted.chain([document.wastage_blocks]).chain(none).map(|b| bytes(document, b));
     let others = vec![0.0; document.workloads.len() + 1].into_iter();
-    let measured = [document.simulated_isolation_blocks, document.size_blocks];
-    Bars::new("Cache size that each workload needs", names.chain(sums))
+    let whole = whole.iter().map(|(_, blocks)| bytes(document, *blocks));
+    Bars::new("Cache size that each workload needs", names.chain(sums.map(String::from)))
         .axis(Axis::new("size", Unit::Bytes).from_zero())
         .stacked()
         .horizontal()
         .series("on its own", own)
         .series("wasted by the others", wasted)
-        .series("as a whole", others.chain(measured.map(|b| bytes(document, b))))
+        .series("as a whole", others.chain(whole))
         .figure()
-        .caption(
+        .caption(if document.marginal {
+            "The prediction counts only what each phase needs in addition to its nested phases."
+        } else {
             "Measured: the smallest shared cache in which each workload hits as often as it does \
-             alone in a cache of the size that it needs.",
-        )
+             alone in a cache of the size that it needs."
+        })
 }
 
 fn miss_ratios(document: &Document) -> Figure {
@@ -173,7 +185,7 @@ fn workload_table(document: &Document) -> Table {
         .number("accesses", |(w, _)| count(w.accesses))
         .number("in use", |(_, phase)| size(phase.in_use_blocks))
         .number("reused", |(_, phase)| size(phase.reuse_set_blocks))
-        .number("needs", |(w, _)| size(w.erss_blocks))
+        .number("needs", |(w, _)| size(w.demand_blocks))
         .number("reuse rate", |(w, _)| percent(w.reuse_rate))
         .number("flood rate", |(w, _)| percent(w.flood_rate))
         .number("wastes", |(w, _)| size(w.wastage_caused_blocks))

@@ -108,9 +108,10 @@ fn of_phases(answer: &Answer) -> String {
 /// What each misses, alone and with the others.
 fn misses(answer: &Answer) -> String {
     let c = &answer.consolidation;
+    let needs = if answer.marginal { "in its whole ERSS" } else { "in what it needs" };
     Table::from_items(answer.workloads.iter().enumerate())
         .column("misses of", |(_, w)| w.name.clone())
-        .number("in what it needs", |(_, w)| percent(w.miss_ratio_erss))
+        .number(needs, |(_, w)| percent(w.miss_ratio_erss))
         .number("alone in the cache", |(_, w)| percent(w.miss_ratio_alone))
         .number("shared", |(_, w)| percent(w.miss_ratio_shared))
         .number("wastes", |(number, _)| size(answer, c.caused_by(*number)))

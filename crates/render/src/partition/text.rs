@@ -108,7 +108,7 @@ impl Division<'_> {
             .number("requests", |v| count(curve(v).requests()))
             .number_if(has_dram, "memory", |&v| bytes(sizes[v].dram_bytes))
             .number_if(has_flash, "flash", |&v| bytes(sizes[v].flash_bytes))
-            .number("useful", |v| bytes(curve(v).useful_blocks() << shift))
+            .number("useful", |&v| bytes(self.answer.problem.useful_blocks(v) << shift))
             .number("hits", |&v| hits(&predicted[v]))
             .number_if(simulates, "simulated", |v| of(v, &hits))
             .number("latency", |&v| latency(&predicted[v]))
