@@ -21,7 +21,7 @@ pub struct Space<'a> {
     useful: u64,
     /// The last tier may be so large even where less would hold everything: for its endurance.
     last_useful: u64,
-    /// Likewise the single tier.
+    /// The single tier may be so large even where less would hold everything: for its endurance.
     single_useful: u64,
 }
 

@@ -2,4 +2,5 @@
 
 mod examples;
 mod partition;
+mod partition_baselines;
 mod two_tiers;

@@ -11,24 +11,24 @@ use forebay_plan::partition::{
 };
 use proptest::prelude::*;
 
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 
-fn read(volume: u32, block: u64, blocks: u64) -> Request {
+pub(crate) fn read(volume: u32, block: u64, blocks: u64) -> Request {
     let (offset, length) = (block * BLOCK, blocks * BLOCK);
     let (time, flags) = (Nanos(0), Flags::NONE);
     Request { time, volume: Volume(volume), op: Op::Read, flags, offset, length }
 }
 
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) % n
     }
 }
 
-fn measure(requests: impl IntoIterator<Item = Request>) -> PartitionProfile {
+pub(crate) fn measure(requests: impl IntoIterator<Item = Request>) -> PartitionProfile {
     let mut builder = PartitionProfileBuilder::new(Default::default()).unwrap();
     requests.into_iter().for_each(|r| builder.add(&r).unwrap());
     builder.finish().unwrap()
@@ -36,13 +36,19 @@ fn measure(requests: impl IntoIterator<Item = Request>) -> PartitionProfile {
 
 /// Random requests of `blocks` blocks over a file, aligned to `align`; each long enough that few
 /// of them are a block's first.
-fn random_reader(volume: u32, file: u64, blocks: u64, align: u64, count: u64) -> Vec<Request> {
+pub(crate) fn random_reader(
+    volume: u32,
+    file: u64,
+    blocks: u64,
+    align: u64,
+    count: u64,
+) -> Vec<Request> {
     let mut random = Random(7 + u64::from(volume));
     let places = (file - blocks) / align + 1;
     (0..count).map(|_| read(volume, random.below(places) * align, blocks)).collect()
 }
 
-fn model(flash_us: f64, miss_us: f64) -> VolumeModel {
+pub(crate) fn model(flash_us: f64, miss_us: f64) -> VolumeModel {
     let read = ByPlace { dram: flash_us, flash: flash_us, miss: miss_us };
     VolumeModel {
         read,
@@ -55,7 +61,7 @@ fn model(flash_us: f64, miss_us: f64) -> VolumeModel {
     }
 }
 
-fn options(goal: Goal, flash_blocks: u64, unit_blocks: u64) -> ProblemOptions {
+pub(crate) fn options(goal: Goal, flash_blocks: u64, unit_blocks: u64) -> ProblemOptions {
     ProblemOptions {
         goal,
         weigh: Weigh::Volumes,
@@ -67,7 +73,7 @@ fn options(goal: Goal, flash_blocks: u64, unit_blocks: u64) -> ProblemOptions {
     }
 }
 
-fn problem(
+pub(crate) fn problem(
     profile: &PartitionProfile,
     options: ProblemOptions,
     models: Vec<VolumeModel>,
@@ -671,118 +677,6 @@ proptest! {
                     prop_assert!(total <= tried + 1e-9 * tried.abs().max(1.0), "{sizes:?}: {a} {b}, {c} {d}");
                 }
             }
-        }
-    }
-}
-
-/// What equal shares cost, of whole units.
-fn equal_shares(problem: &Problem<'_>) -> Cost {
-    let (volumes, budget) = (problem.volumes() as u64, problem.budget());
-    let each = Share::new(budget.dram / volumes, budget.flash / volumes);
-    (0..problem.volumes()).map(|volume| problem.cost(volume, each)).sum()
-}
-
-/// How writes are served: in memory, on flash and on a miss.
-fn write_model(policy: usize) -> VolumeModel {
-    let read = ByPlace { dram: 1.0, flash: 100.0, miss: 5_000.0 };
-    let write = match policy {
-        // Written back from memory, or from flash.
-        0 => ByPlace::all(1.0),
-        1 => ByPlace::all(100.0),
-        // Past the cache unless the block is in it.
-        2 => ByPlace { dram: 1.0, flash: 100.0, miss: 5_000.0 },
-        _ => ByPlace::all(5_000.0),
-    };
-    VolumeModel { read, write, writes_through: policy == 3, ..model(100.0, 5_000.0) }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
-    #[test]
-    fn equal_shares_beat_neither_the_shares_found_nor_the_bound(
-        seed in any::<u64>(), goal in 0..4usize, policy in 0..4usize, anneals in any::<bool>(),
-        target in any::<bool>(), dram in 0..20u64, flash in 0..60u64, unit in 1..4u64,
-    ) {
-        let mut random = Random(seed);
-        let mut requests = Vec::new();
-        for volume in 0..1 + random.below(4) as u32 {
-            // Every other volume comes back to no block.
-            let file = 1 + random.below(20);
-            for n in 0..40 {
-                let block = if volume % 2 == 0 { n } else { random.below(file) };
-                let op = if random.below(2) == 0 { Op::Write } else { Op::Read };
-                requests.push(Request { op, ..read(volume, block, 1) });
-            }
-        }
-        let profile = measure(requests);
-        let goals = [Goal::Latency, Goal::Hits, Goal::Iops(IopsGoal::Sum), Goal::Iops(IopsGoal::Inverse)];
-        let mut options = options(goals[goal], flash * unit, unit);
-        options.sizes.dram_bytes = dram * unit * BLOCK;
-        options.units.dram_bytes = unit * BLOCK;
-        let models = vec![write_model(policy); profile.volumes.len()];
-        let mut problem = problem(&profile, options, models);
-        if target {
-            problem.set_target(0, 500.0);
-        }
-        let search = match anneals {
-            true => Search::Anneal(AnnealOptions { steps: 20_000, ..AnnealOptions::default() }),
-            false => Search::Exact,
-        };
-        let found = solve(&problem, search, &mut unwatched).unwrap();
-        let equal = equal_shares(&problem);
-        let above = |a: Cost, b: Cost| a.missed > b.missed
-            || a.missed == b.missed && a.value > b.value + 1e-9 * b.value.abs();
-        if !anneals {
-            prop_assert!(!above(found.cost, equal), "{:?} {equal:?}", found.cost);
-        }
-        for cost in [found.cost, equal] {
-            prop_assert!(found.bound.is_none_or(|bound| !above(bound, cost)), "{found:?} {cost:?}");
-        }
-    }
-}
-
-#[test]
-fn writes_to_blocks_that_are_never_used_again_are_worth_one_block() {
-    let writes = (0..100).map(|block| Request { op: Op::Write, ..read(0, block, 1) });
-    let profile = measure(writes.chain(random_reader(1, 64, 1, 1, 1_000)));
-    let problem = problem(&profile, options(Goal::Latency, 200, 1), vec![write_model(1); 2]);
-    let found = exact(&problem, &mut unwatched).unwrap();
-    assert_eq!(found.shares[0].flash, 1);
-    let written = problem.predict(0, problem.sizes(0, found.shares[0]));
-    assert_eq!(written.latency_us, 100.0);
-}
-
-#[test]
-fn a_latency_that_rounding_puts_above_its_target_misses_nothing() {
-    let profile = measure(random_reader(0, 64, 1, 1, 1_000));
-    let mut problem = problem(&profile, options(Goal::Latency, 64, 1), vec![model(100.0, 5_000.0)]);
-    problem.set_target(0, 0.3);
-    assert_eq!(problem.missed(0, 0.1 + 0.2), 0.0);
-    let missed: Vec<f64> = [0.31, 0.4, 0.7].map(|us| problem.missed(0, us)).into();
-    let [there, back] = [missed.iter().sum::<f64>(), missed.iter().rev().sum()];
-    assert_eq!(there, back);
-    assert!((there - 0.51 / 0.3).abs() < 1e-8, "{there}");
-}
-
-#[test]
-fn memory_is_not_left_idle_where_everything_fits() {
-    let profile = measure([0, 1].into_iter().flat_map(|v| random_reader(v, 64, 1, 1, 2_000)));
-    let useful: u64 = profile.volumes.values().map(|c| c.useful_blocks()).sum();
-    let read = ByPlace { dram: 1.0, flash: 100.0, miss: 5_000.0 };
-    for (goal, dram) in [(Goal::Ppc, 200), (Goal::Hits, 200), (Goal::Hits, 50)] {
-        for anneals in [false, true] {
-            let mut options = options(goal, 200, 1);
-            options.sizes.dram_bytes = dram * BLOCK;
-            let models = vec![VolumeModel { read, ..model(100.0, 5_000.0) }; 2];
-            let problem = problem(&profile, options, models);
-            let search = match anneals {
-                true => Search::Anneal(AnnealOptions::default()),
-                false => Search::Exact,
-            };
-            let found = solve(&problem, search, &mut unwatched).unwrap();
-            let memory: u64 = found.shares.iter().map(|share| share.dram).sum();
-            assert_eq!(memory, dram.min(useful), "{goal:?} {search:?}: {found:?}");
         }
     }
 }

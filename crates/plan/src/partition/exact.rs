@@ -38,6 +38,7 @@ pub struct DynamicProgram {
     layers: Vec<Rests>,
     candidates: Vec<Vec<(Share, Cost)>>,
     has_targets: bool,
+    is_monotone: bool,
     evaluations: u64,
 }
 
@@ -70,6 +71,7 @@ impl DynamicProgram {
             layers: Rests::ALL.into_iter().filter(|r| r.is_within(budget.rests)).collect(),
             candidates: Vec::new(),
             has_targets: costs.has_targets(),
+            is_monotone: costs.is_monotone(),
             evaluations: 0,
         };
         let lookups = (0..volumes).map(|volume| Range::new(costs, volume).shares());
@@ -242,7 +244,7 @@ impl DynamicProgram {
             shares[volume] = share;
         }
         let with_slack = before[layer_states - 1].cost();
-        let bound = with_slack.filter(|_| self.slack != Share::default());
+        let bound = with_slack.filter(|_| self.is_monotone);
         Ok(Some(Solution { shares, cost, bound, evaluations: self.evaluations }))
     }
 }
