@@ -38,6 +38,8 @@
 //! | `Stopped` | - | - | - | - |
 //! | `Failed` | - | - | - | - |
 
+use core::fmt::Debug;
+
 /// The phases, in the order in which a cache goes through them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum LifePhase {
@@ -154,6 +156,11 @@ impl Lifecycle {
     /// The stop has ended.
     pub fn end_stop(&mut self) {
         self.move_on(LifeEvent::EndStop);
+    }
+
+    /// The phase, for a report.
+    pub fn phase(self) -> impl Debug {
+        self.phase
     }
 
     /// Whether it was neither started nor stopped.

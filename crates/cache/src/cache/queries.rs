@@ -184,7 +184,7 @@ impl Cache {
     pub fn describe(&self) -> String {
         let mut s = format!(
             "{:?}, cleaner {:?}, log {:?}",
-            self.world.lifecycle,
+            self.world.lifecycle.phase(),
             self.cleaner,
             self.log_stats()
         );
