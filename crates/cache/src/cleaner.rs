@@ -36,7 +36,7 @@
 //! - *the third time*: of this region in one destage of everything.
 //! - `Progress`, `Destages`: who learns of it. Nobody does in two cases: when the log has failed,
 //!   because all learn of this anyway; and when a record turns out to be unreadable while it is
-//!   carried on, because `Progress` has counted the region as reclaimed when that began.
+//!   carried on, because `ReclaimProgress` has counted the region as reclaimed when that began.
 //!
 //! Late stores, and those that still fail, get new work from `Stores` from time to time.
 
@@ -66,7 +66,7 @@ use forebay_block::Nanos;
 use forebay_effect::IoError;
 use forebay_flash::MoveRoom;
 use phase::{Cleaning, Phase, Writing};
-use progress::Progress;
+use progress::ReclaimProgress;
 use queue::WorkQueue;
 use retries::Retries;
 
@@ -84,7 +84,7 @@ pub(crate) struct Cleaner {
     /// What the current destage of everything has not done.
     account: Account,
     /// Whether reclaiming makes room.
-    progress: Progress,
+    progress: ReclaimProgress,
 }
 
 impl Cleaner {
@@ -97,7 +97,7 @@ impl Cleaner {
             apart: LateWrites::new(),
             retries: Retries::new(),
             account: Account::new(regions),
-            progress: Progress::default(),
+            progress: ReclaimProgress::default(),
         }
     }
 

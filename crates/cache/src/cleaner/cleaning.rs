@@ -9,7 +9,7 @@ use forebay_flash::{BatchSequence, Layout, MoveRoom};
 
 use super::apart::{is_whole, note_taken};
 use super::reclaim::{Left, Reclaimed, room_to_carry};
-use super::{Cleaner, Ending, Phase, Progress, Told, Work, Writing};
+use super::{Cleaner, Ending, Phase, ReclaimProgress, Told, Work, Writing};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target};
 use crate::stamp::Stamps;
@@ -445,7 +445,7 @@ fn abandon_chosen(world: &mut World) {
 }
 
 /// Volumes that a cleaning skips if it begins now. `whole`: it is part of a destage of everything.
-fn to_skip(s: &Surroundings<'_>, progress: &Progress, work: Work, whole: bool) -> VolumeSet {
+fn to_skip(s: &Surroundings<'_>, progress: &ReclaimProgress, work: Work, whole: bool) -> VolumeSet {
     let conditions = &s.world.volumes.conditions;
     // A stop waits for late stores.
     let ready = s.world.lifecycle.is_ready();

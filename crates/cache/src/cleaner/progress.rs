@@ -9,7 +9,7 @@ use crate::world::World;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct ReclaimProgress {
     /// How many times in a row the region to reclaim was neither destaged nor carried on.
     stuck: u32,
     /// Regions carried on in a row while nothing else was written to the log: these make no room.
@@ -18,7 +18,7 @@ pub(super) struct Progress {
     others: u64,
 }
 
-impl Progress {
+impl ReclaimProgress {
     /// The region to reclaim was destaged, or carrying it on begins.
     pub fn note_reclaimed(&mut self) {
         self.stuck = 0;
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_region_that_was_carried_on_makes_room_if_anything_else_was_written_since_the_last() {
-        let mut progress = Progress::default();
+        let mut progress = ReclaimProgress::default();
         progress.note_carried(7);
         assert!(!progress.carries_in_vain(), "others have written");
         for in_vain in 1..=2 {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn one_region_that_was_reclaimed_ends_the_attempts_in_a_row() {
-        let mut progress = Progress::default();
+        let mut progress = ReclaimProgress::default();
         assert!(!progress.is_stuck());
         progress.note_stuck();
         progress.note_stuck();

@@ -18,7 +18,7 @@ use self::log_layout::LogLayout;
 use self::replacement::FlashReplacement;
 pub(super) use self::slots_layout::IfEvicted;
 use self::slots_layout::SlotsLayout;
-use self::unreadable::UnreadableBlocks;
+use self::unreadable::UnreadableEntries;
 use super::blocks::{Blocks, FlashRecord};
 use super::entry::{DESTAGED, DOUBTFUL, EntryId, UNREADABLE};
 use super::{LogAccess, ShardContext};
@@ -35,7 +35,7 @@ pub(crate) struct FlashTier {
     /// The number of reads from flash that moves a block into DRAM.
     promote_after: u8,
     /// The first blocks whose dirty record could not be read.
-    unreadable: UnreadableBlocks,
+    unreadable: UnreadableEntries,
     layout: TierLayout,
 }
 
@@ -81,7 +81,7 @@ impl FlashTier {
             entries,
             size: flash.map_or(0, |f| f.geometry.device_bytes()),
             promote_after: flash.map_or(1, |f| f.promote_after),
-            unreadable: UnreadableBlocks::new(),
+            unreadable: UnreadableEntries::new(),
             layout,
         }
     }

@@ -302,8 +302,7 @@ impl Transfers {
         let (key, kind) = (e.key(), TransferKind::Activate { poison });
         let t = self.start_on(blocks, context.volumes, id, kind, (0, 0));
         let ticket = self.ticket(t);
-        let log =
-            context.log.get_mut().expect("only records have marks, and only a log has records");
+        let log = context.log.get_mut().expect("the block has a record, or the log takes one");
         log.mark_active(key, ticket);
         t
     }

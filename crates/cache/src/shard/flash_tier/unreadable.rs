@@ -8,11 +8,11 @@ use crate::shard::entry::{Entry, UNREADABLE};
 
 /// At most [`UNREADABLE_MAX`] of those that cleaning has found.
 #[derive(Debug)]
-pub(super) struct UnreadableBlocks(Vec<BlockKey>);
+pub(super) struct UnreadableEntries(Vec<BlockKey>);
 
-impl UnreadableBlocks {
-    pub fn new() -> UnreadableBlocks {
-        UnreadableBlocks(Vec::with_capacity(UNREADABLE_MAX))
+impl UnreadableEntries {
+    pub fn new() -> UnreadableEntries {
+        UnreadableEntries(Vec::with_capacity(UNREADABLE_MAX))
     }
 
     /// The blocks, excluding those written again since.
@@ -51,7 +51,7 @@ mod tests {
         let most = UNREADABLE_MAX as u64;
         let mut cache = Cache::new(CacheConfig::dram_only(2 * UNREADABLE_MAX as u32));
         let blocks = &mut cache.world.shards[0].tiers.blocks;
-        let mut unreadable = UnreadableBlocks::new();
+        let mut unreadable = UnreadableEntries::new();
         let mut note = |blocks: &mut Blocks, n: u64| {
             let key = BlockKey::new(Volume(0), n);
             let id = blocks.find_or_insert(key).expect("the index has room");

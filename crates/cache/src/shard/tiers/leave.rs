@@ -179,7 +179,7 @@ impl Tiers {
     }
 
     /// Gives the frame to the log. The record includes all dirty granules, also those of the older
-    /// record.
+    /// record. `None` if there is no log that takes it.
     pub fn append(
         &mut self,
         context: &mut ShardContext<'_>,
