@@ -75,6 +75,8 @@ pub(super) struct Surroundings<'a> {
     pub stopping: &'a AtomicBool,
     /// Set while the client waits for the server, and not the server for the client.
     pub busy: &'a AtomicBool,
+    /// Set while the server reads no requests only because the client takes no replies.
+    pub choked: &'a AtomicBool,
 }
 
 /// A write whose data has not all arrived.
@@ -462,7 +464,10 @@ impl<'a> Connection<'a> {
         if !(quiet && interest.readable && !self.rested) {
             let socket = self.socket.as_raw_fd();
             let bell = self.session.bell().as_raw_fd();
+            let choked = !busy && !interest.readable;
+            self.around.choked.store(choked, Ordering::Release);
             let ready = wait::either(socket, interest, Some(bell), self.patience())?;
+            self.around.choked.store(false, Ordering::Release);
             if ready.bell {
                 self.session.reap(&mut self.done);
             }

@@ -51,7 +51,7 @@ pub(super) struct Offer<'a> {
     counts: &'a Counts,
     /// Connections to one volume that there may be.
     connections_max: u32,
-    /// The client's socket, and whether the client waits for the server.
+    /// The client's socket, and [`Surroundings::choked`](super::connection::Surroundings::choked).
     connection: (&'a Arc<Socket>, &'a Arc<AtomicBool>),
     stopping: &'a AtomicBool,
     /// The client's place, once it has chosen.

@@ -257,16 +257,12 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
 }
 
 /// One client, from its greeting to its leaving.
-fn converse(
-    shared: &Shared,
-    socket: &Arc<Socket>,
-    session: Session,
-    busy: &Arc<AtomicBool>,
-) -> End {
+fn converse(shared: &Shared, socket: &Arc<Socket>, session: Session, busy: &AtomicBool) -> End {
     let Shared { budget, stopping, exports, visitors, counts, .. } = shared;
     let limits = *shared.limits.lock().unwrap_or_else(PoisonError::into_inner);
     let volume_max = limits.volume_connections;
-    let offer = Offer::new(exports, visitors, counts, volume_max, (socket, busy), stopping);
+    let choked = Arc::default();
+    let offer = Offer::new(exports, visitors, counts, volume_max, (socket, &choked), stopping);
     let mut input = Input::new();
     let transmission = match shake_hands(socket, &mut input, &offer, limits.handshake, stopping) {
         Ok(transmission) => transmission,
@@ -274,7 +270,7 @@ fn converse(
     };
     let visit = offer.into_visit().expect("the handshake of a client that is not admitted goes on");
     let notes = shared.recording.as_deref().map(Recording::notes);
-    let around = Surroundings { budget, limits, stopping, busy };
+    let around = Surroundings { budget, limits, stopping, busy, choked: &choked };
     match connection::Connection::new(socket, transmission, input, session, notes, around) {
         Ok(connection) => connection.serve(visit),
         Err(_) => End::Socket,

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use forebay_block::Volume;
 use socket2::Socket;
 
-/// How long a new connection waits at most for one that ends and has requests in flight: a quiesce may hold them.
-const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long it waits for any other. A client that has closed only its sending side, and takes no replies, keeps
+/// How long a new connection waits at most for one that ends: a quiesce may hold its requests.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long it waits for one whose client takes no replies. A client that has closed only its sending side keeps
 /// its connection for as long as it likes, and must not delay others by much.
-const WAIT_MAX: Duration = Duration::from_millis(200);
+const CHOKED_WAIT_MAX: Duration = Duration::from_millis(200);
 /// How often it is looked whether the server stops meanwhile.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
@@ -39,8 +39,8 @@ struct Visitor {
     number: u64,
     volume: Volume,
     socket: Arc<Socket>,
-    /// Its client waits for the server, and not the server for the client.
-    busy: Arc<AtomicBool>,
+    /// The server reads no requests only because the client takes no replies.
+    choked: Arc<AtomicBool>,
     /// The server has read all that the client has sent.
     is_read: bool,
 }
@@ -58,7 +58,7 @@ impl Visitors {
     pub fn enter(
         &self,
         volume: Volume,
-        (socket, busy): (&Arc<Socket>, &Arc<AtomicBool>),
+        (socket, choked): (&Arc<Socket>, &Arc<AtomicBool>),
         count_max: u32,
         stopping: &AtomicBool,
     ) -> Option<Visit<'_>> {
@@ -74,8 +74,8 @@ impl Visitors {
         }
         let number = list.next;
         list.next += 1;
-        let (socket, busy) = (socket.clone(), busy.clone());
-        list.visitors.push(Visitor { number, volume, socket, busy, is_read: false });
+        let (socket, choked) = (socket.clone(), choked.clone());
+        list.visitors.push(Visitor { number, volume, socket, choked, is_read: false });
         Some(Visit { visitors: self, number })
     }
 
@@ -102,8 +102,8 @@ impl List {
             return Duration::ZERO;
         }
         let ending = unread.iter().zip(&polled).filter(|(_, polled)| polled.revents != 0);
-        let busy = |v: &Visitor| v.busy.load(Ordering::Acquire);
-        let waits = ending.map(|(v, _)| if busy(v) { BUSY_WAIT_MAX } else { WAIT_MAX });
+        let choked = |v: &Visitor| v.choked.load(Ordering::Acquire);
+        let waits = ending.map(|(v, _)| if choked(v) { CHOKED_WAIT_MAX } else { WAIT_MAX });
         waits.max().unwrap_or_default()
     }
 }
@@ -145,11 +145,11 @@ mod tests {
         visitors: &'a Visitors,
         volume: u32,
         socket: &Arc<Socket>,
-        is_busy: bool,
+        is_choked: bool,
         count_max: u32,
     ) -> Option<Visit<'a>> {
-        let busy = Arc::new(AtomicBool::new(is_busy));
-        visitors.enter(Volume(volume), (socket, &busy), count_max, &SERVING)
+        let choked = Arc::new(AtomicBool::new(is_choked));
+        visitors.enter(Volume(volume), (socket, &choked), count_max, &SERVING)
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
     fn a_client_that_comes_again_waits_until_its_lost_connection_has_ended() {
         let visitors = Visitors::default();
         let ((client, lost), (_other, new)) = (connection(), connection());
-        let visit = enter(&visitors, 0, &lost, true, 1).unwrap();
+        let visit = enter(&visitors, 0, &lost, false, 1).unwrap();
         drop(client);
         std::thread::scope(|scope| {
             let (enters, entered) = channel();
@@ -175,7 +175,7 @@ mod tests {
             scope.spawn(move || {
                 enters.send(enter(visitors, 0, &new, false, 1).is_some()).unwrap();
             });
-            assert!(entered.recv_timeout(2 * WAIT_MAX).is_err(), "it does not wait");
+            assert!(entered.recv_timeout(2 * CHOKED_WAIT_MAX).is_err(), "it does not wait");
             drop(visit);
             assert_eq!(entered.recv(), Ok(true), "it is refused because of itself");
         });
@@ -185,19 +185,19 @@ mod tests {
     fn nobody_waits_for_a_client_that_has_said_goodbye_or_for_long_for_one_that_takes_no_replies() {
         let visitors = Visitors::default();
         let ((client, leaving), (_other, new)) = (connection(), connection());
-        let visit = enter(&visitors, 0, &leaving, true, 1).unwrap();
+        let visit = enter(&visitors, 0, &leaving, false, 1).unwrap();
         drop(client);
         let began = Instant::now();
         let stopping = AtomicBool::new(true);
-        let busy = Arc::default();
-        assert!(visitors.enter(Volume(0), (&new, &busy), 2, &stopping).is_some());
+        let choked = Arc::default();
+        assert!(visitors.enter(Volume(0), (&new, &choked), 2, &stopping).is_some());
         visit.is_read();
         assert!(enter(&visitors, 0, &new, false, 2).is_some());
         assert!(enter(&visitors, 0, &new, false, 1).is_none(), "it still has its place");
-        let (idle, socket) = connection();
-        let _idle = enter(&visitors, 0, &socket, false, 9).unwrap();
-        drop(idle);
+        let (choked, socket) = connection();
+        let _choked = enter(&visitors, 0, &socket, true, 9).unwrap();
+        drop(choked);
         assert!(enter(&visitors, 0, &new, false, 9).is_some());
-        assert!(began.elapsed() < BUSY_WAIT_MAX);
+        assert!(began.elapsed() < WAIT_MAX);
     }
 }
