@@ -1,4 +1,4 @@
-//! Taking numbers and fields off a line, fast and without panicking on anything.
+//! Takes numbers and fields from a line, fast and without panicking on any input.
 
 /// The part of a line not yet taken.
 pub(crate) struct Scan<'a> {
