@@ -1,4 +1,4 @@
-//! Zeroings of more data than requests carry.
+//! Write-zeroes requests that are longer than any write.
 
 use forebay_block::Op;
 
@@ -36,7 +36,7 @@ impl<R: TraceReader> TraceReader for LongZeroingAsTrim<R> {
     }
 }
 
-/// Whether a request zeroes more than any request writes.
+/// Whether a request zeroes more bytes than a write can have.
 #[inline]
 pub(crate) fn is_long_zeroing(op: Op, length: u64) -> bool {
     op == Op::WriteZeroes && length > TRANSFER_BYTES_MAX

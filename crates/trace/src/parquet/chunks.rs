@@ -18,7 +18,7 @@ use crate::{Result, TraceError};
 pub(super) enum Chunks {
     File(File),
     Memory(Bytes),
-    /// A file without its end, and the end from its last checkpoint.
+    /// An unfinished file, and the end of the file that its last checkpoint saved.
     Checkpointed {
         file: File,
         bytes: u64,
@@ -41,7 +41,7 @@ impl Chunks {
     }
 }
 
-/// Where the end of an unfinished file is kept.
+/// Path of the file that holds the end of an unfinished file.
 pub(super) fn index_path(partial: &Path) -> PathBuf {
     let mut name = partial.as_os_str().to_owned();
     name.push(".index");
