@@ -1,4 +1,4 @@
-//! Synthetic workloads: described in a line or a TOML file, the same for the same seed.
+//! Synthetic workloads, described in a line or a TOML file. Equal seeds give equal workloads.
 //!
 //! A workload is a sequence of **phases**; a phase mixes **components** by weight and has an
 //! arrival process; a component is a pattern of addresses with its shares of writes, its sizes
