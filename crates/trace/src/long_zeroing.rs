@@ -8,8 +8,9 @@ use crate::{
 
 /// Reads zeroings of more than 4 GiB as trims.
 ///
-/// Clients may zero a whole volume with one request (NBD's extended requests have lengths of 64 bits), and no
-/// cache keeps what was zeroed. An analysis, however, visits each block of a write, and would take hours.
+/// Clients may zero a whole volume with one request (NBD's extended requests have lengths of 64
+/// bits), and no cache keeps what was zeroed. An analysis, however, visits each block of a write,
+/// and would take hours.
 pub(crate) struct LongZeroingAsTrim<R>(pub(crate) R);
 
 impl<R: TraceReader> TraceReader for LongZeroingAsTrim<R> {

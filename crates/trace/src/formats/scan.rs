@@ -27,8 +27,8 @@ impl<'a> Scan<'a> {
         (i > 0).then_some(value)
     }
 
-    /// A decimal number with an optional fraction, in units of 1/`scale` (a power of ten); `u64::MAX` if
-    /// it is larger.
+    /// A decimal number with an optional fraction, in units of 1/`scale` (a power of ten);
+    /// `u64::MAX` if it is larger.
     ///
     /// Digits too fine for the unit are cut off.
     pub(crate) fn decimal(&mut self, scale: u64) -> Option<u64> {

@@ -129,7 +129,8 @@ impl<const VERSION: u8> RecordParser for Binary<VERSION> {
     }
 }
 
-/// Each of the first 100 records must have this version, a one-byte command and, if it moves data, a possible range.
+/// Requires that each of the first 100 records has this version, a one-byte command and, if it
+/// moves data, a possible range.
 fn detect<P: RecordParser>(head: &Head<'_>, mut parser: P) -> u8 {
     let size = parser.record_bytes();
     if head.text || head.bytes.len() < size {
