@@ -9,7 +9,7 @@ pub type Result<T, E = TraceError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The operating system refused an operation on a file.
+    /// An operation on a file failed.
     #[error("{}: cannot {doing}: {source}", path.display())]
     Io {
         /// The file.

@@ -16,7 +16,7 @@ pub enum Clock {
     Unix,
 }
 
-/// What is known about a trace as a whole. Volumes appear as they are met while reading.
+/// What is known about a trace as a whole. Volumes are added as they appear while reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata {
     /// Name of the format read.
@@ -122,7 +122,7 @@ impl Counters {
     }
 }
 
-/// Numbers volumes in the order in which their keys are met.
+/// Numbers volumes in the order in which their keys appear.
 #[derive(Debug, Default)]
 pub(crate) struct VolumeTable {
     pub(crate) volumes: Vec<VolumeInfo>,

@@ -93,7 +93,7 @@ impl Source {
         Source::new(path, awaited(file), total).map_err(io("read"))
     }
 
-    /// A source of bytes in memory, for tests and fuzzing.
+    /// Creates a source of bytes in memory, for tests and fuzzing.
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<Source> {
         let (path, total) = (Path::new("memory"), bytes.len() as u64);
         let plain = bytes::Bytes::from(bytes);

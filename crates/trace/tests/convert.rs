@@ -235,7 +235,7 @@ proptest! {
             prop_assert_eq!(found.len(), to_read.len(), "{}", format);
             // Times count from the first request that the format has.
             let first = to_read[0].time.0;
-            // Volumes are numbered as they are met; two of them stay two.
+            // Volumes are numbered in order of appearance, and distinct volumes stay distinct.
             let mut numbers = std::collections::HashMap::new();
             for (f, r) in found.iter().zip(&to_read) {
                 let since = if format == "parquet" { r.time.0 } else { r.time.0 - first };

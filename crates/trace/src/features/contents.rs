@@ -86,7 +86,7 @@ impl ContentCounter {
     fn access(&mut self, block: (Volume, u64), write: bool, content: Option<u128>) {
         let before = match content {
             Some(content) => self.blocks.insert(block, content),
-            // A read of unknown content, such as of part of a block, does not change the block.
+            // A read without known content, such as of part of a block, changes nothing.
             None if !write => return,
             None => self.blocks.remove(&block),
         };

@@ -1,5 +1,5 @@
-//! The output of blkparse for a blktrace capture, in its default form, `major,minor cpu sequence
-//! time pid event rwbs sector + sectors [process]`, and as CSV,
+//! The output of blkparse for a blktrace capture, in its default form,
+//! `major,minor cpu sequence time pid event rwbs sector + sectors [process]`, and as CSV,
 //! `major,minor,sequence,time,pid,rwbs,sector,sectors`. Sectors are of 512 B, times are in seconds
 //! with a fraction.
 //!

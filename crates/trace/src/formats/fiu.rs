@@ -1,6 +1,6 @@
-//! FIU's I/O deduplication traces (Koller, Rangaswami, "I/O Deduplication", FAST 2010): text, `time
-//! ns, pid, process, lba, size, R|W, major, minor, hashes`, with addresses and sizes in units of
-//! 512 B. The MD5 hashes of the content are in hexadecimal, one for each sector (the "homes"
+//! FIU's I/O deduplication traces (Koller, Rangaswami, "I/O Deduplication", FAST 2010): text,
+//! `time ns, pid, process, lba, size, R|W, major, minor, hashes`, with addresses and sizes in units
+//! of 512 B. The MD5 hashes of the content are in hexadecimal, one for each sector (the "homes"
 //! traces) or one for each 4 KiB (the others); the number of hashes shows which.
 
 use super::{

@@ -30,7 +30,7 @@ impl<'a> Scan<'a> {
     /// A decimal number with an optional fraction, in units of 1/`scale` (a power of ten);
     /// `u64::MAX` if it is larger.
     ///
-    /// Digits too fine for the unit are cut off.
+    /// Digits beyond the precision of the unit are cut off.
     pub(crate) fn decimal(&mut self, scale: u64) -> Option<u64> {
         let whole = if self.rest.first() == Some(&b'.') { 0 } else { self.number()? };
         let mut value = whole.saturating_mul(scale);

@@ -1,6 +1,6 @@
 //! VMware vscsiStats captures, such as the CloudPhysics traces.
 //!
-//! Two binary layouts, little-endian without padding, told apart by the high byte of their
+//! Two binary layouts, little-endian without padding, distinguished by the high byte of their
 //! version field: v1 has `sn u32, length u32 bytes, segments u32, command u16, version u16,
 //! lbn u64, time u64 us`; v2 has `command u16, version u16, sn u32, length u32, segments u32,
 //! lbn u64, time u64 us, response u64 us`. Blocks are of 512 B.

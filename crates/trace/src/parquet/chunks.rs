@@ -32,7 +32,7 @@ impl Chunks {
         File::open(path).map(Chunks::File).map_err(error)
     }
 
-    /// An unfinished file, up to its last checkpoint; `None` if it has none.
+    /// Opens an unfinished file, up to its last checkpoint. Returns `None` if it has none.
     pub(super) fn open_checkpointed(path: &Path) -> Option<Self> {
         let end = Bytes::from(std::fs::read(index_path(path)).ok()?);
         let file = File::open(path).ok()?;

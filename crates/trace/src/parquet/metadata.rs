@@ -1,4 +1,4 @@
-//! The key-value metadata, which describe the trace.
+//! The key-value metadata, which describes the trace.
 
 use parquet::file::metadata::{FileMetaData, KeyValue};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const PROVENANCE: &str = "forebay.trace.provenance";
 /// volumes with equal names in several files of a capture are the same volume.
 const OWN_NAMES: &str = "own";
 
-/// A file whose metadata have more volumes than this is considered damaged.
+/// A file whose metadata has more volumes than this is considered damaged.
 const VOLUMES_MAX: u32 = 1 << 20;
 
 #[derive(Serialize, Deserialize)]

@@ -1,10 +1,10 @@
 //! Samples of a trace that keep the shape of its requests (BlkSample).
 //!
-//! There are three steps. [`Sampler`] keeps the requests to a share of all **regions**: runs of 4
-//! KiB pages whose size is a power of two. A hash selects the regions, so that either every access
-//! to a region is in the sample or none. [`reduce`] then removes further regions, at each step the
-//! one whose removal brings the sample's mean features closest to those of the full trace. It uses
-//! [`RegionTable`], which knows what each removal changes without reading the trace again.
+//! There are three steps. [`Sampler`] keeps the requests to a share of all **regions**: runs of
+//! 4 KiB pages whose size is a power of two. A hash selects the regions, so that either every
+//! access to a region is in the sample or none. [`reduce`] then removes further regions, at each
+//! step the one whose removal brings the sample's mean features closest to those of the full trace.
+//! It uses [`RegionTable`], which knows what each removal changes without reading the trace again.
 //! [`Filter`] writes what is left.
 //!
 //! A request of a sample is a run of kept regions of a request of the full trace, so one request

@@ -1,13 +1,13 @@
 //! Finds the removal that leaves the lowest error, without evaluating all of them.
 //!
 //! A removal changes eight sums a little, and with them seven features, each a quotient of two
-//! sums. After a removal, a feature differs from its mean at a moment of reference by `(e + u) /
-//! d`: `u` is the change of the sum by the removal, less what as many average requests would have;
-//! `d` is the number of requests left; and `e` is how far the sum has moved from the mean of
-//! reference since that moment. The error is the weighted sum of the distances of the features from
-//! those of the full trace. Where a feature is far from its goal, its part of the error is linear
-//! in `u`. The linear parts of all such features therefore become one number for each removal, and
-//! single numbers matter only for features that are near their goal.
+//! sums. After a removal, a feature differs from its mean at a moment of reference by
+//! `(e + u) / d`: `u` is the change of the sum by the removal, less what as many average requests
+//! would have; `d` is the number of requests left; and `e` is how far the sum has moved since that
+//! moment from what the mean of reference gives. The error is the weighted sum of the distances of
+//! the features from those of the full trace. Where a feature is far from its goal, its part of the
+//! error is linear in `u`. The linear parts of all such features therefore become one number for
+//! each removal, and single numbers matter only for features that are near their goal.
 //!
 //! Removals with similar numbers share the leaves of a binary tree. Each node keeps the bounds of
 //! the numbers below it, which give a lower bound of the error of any removal below. The search

@@ -219,7 +219,7 @@ mod tests {
     }
 
     proptest! {
-        /// After any removals the table is that of the filtered trace.
+        /// After any removals, the table equals that of the filtered trace.
         #[test]
         fn the_table_equals_a_recount(
             requests in requests(),

@@ -11,7 +11,7 @@ pub(super) enum Blocks {
     Zipf(Zipf, Scatter),
     /// Uniformly within a zone that is chosen by weight. A zone is `(first block, blocks)`.
     Zoned(Weighted, Vec<(u64, u64)>, Scatter),
-    /// One after the other, with a jump after each run.
+    /// In sequence, with a jump after each run.
     Sequential { blocks: u64, run: Option<u64>, next: u64, left: u64 },
 }
 
@@ -40,7 +40,7 @@ impl Blocks {
     }
 }
 
-/// A permutation of the numbers below n, so that popular blocks do not lie side by side.
+/// A permutation of the numbers below n, so that popular blocks are not adjacent.
 ///
 /// Chunks of `extent` blocks stay together. The permutation of chunks is a balanced Feistel network
 /// over the next power of four, applied until the number falls below the number of chunks (Black,

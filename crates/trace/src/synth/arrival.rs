@@ -18,7 +18,7 @@ pub(super) enum Arrivals {
         gap_ns: f64,
         time_ns: f64,
     },
-    /// The times at which clients send next.
+    /// The time at which each client sends its next request.
     Closed {
         service_ns: f64,
         clients: BinaryHeap<Reverse<u64>>,

@@ -197,6 +197,8 @@ fn zones_are_whole(zones: &[ZoneShare]) -> bool {
     whole(|z| z.blocks) && whole(|z| z.access)
 }
 
+/// Turns the zones into weights by access and `(first block, blocks)`. Returns `None` if a share is
+/// negative or not finite, if they add up to 0, or if a zone would have no block.
 fn lay_out(zones: &[ZoneShare], blocks: u64) -> Option<(Weighted, Vec<(u64, u64)>)> {
     // This only checks the shares: the bounds are computed from exact sums below.
     Weighted::new(zones.iter().map(|z| z.blocks))?;

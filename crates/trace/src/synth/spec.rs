@@ -1,4 +1,4 @@
-//! The description of a workload, as it stands in a TOML file.
+//! The description of a workload, as in a TOML file.
 
 use std::path::Path;
 
@@ -206,8 +206,8 @@ impl Spec {
     /// The phases. If none are given, the components and keys at the top make up the only phase.
     ///
     /// # Errors
-    /// If there are no components, if component, requests or duration is set at the top beside
-    /// phases, or if a key of arrivals has no effect.
+    /// If there are no components, if component, requests or duration is set at the top together
+    /// with phases, or if a key of arrivals has no effect.
     pub fn phases(&self) -> Result<Vec<Phase>> {
         let wrong = |what: &str| Err(TraceError::Options(format!("workload: {what}")));
         if self.phase.is_empty() {
