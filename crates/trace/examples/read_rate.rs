@@ -1,6 +1,7 @@
 //! Prints how fast traces are read: `cargo run --release -p forebay-trace --example read_rate
-//! [TRACE...]`. Without traces it writes some of 4 million requests first, to `/dev/shm` if it is
-//! there, and reads those; it also times making a workload and counting what is in a trace.
+//! [TRACE...]`. Without arguments, it first writes traces of 4 million requests, to `/dev/shm` if
+//! that exists, and reads those. It also times generating a workload and counting what is in a
+//! trace.
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -69,7 +70,7 @@ fn rate(what: &str, requests: f64, started: Instant) {
     println!("{what}: {:.2} M requests/s", requests / started.elapsed().as_secs_f64() / 1e6);
 }
 
-/// Requests with realistic spread: some reuse, a few sizes, microseconds between them.
+/// Requests with a realistic spread: some reuse, a few sizes, microseconds between them.
 fn requests() -> impl Iterator<Item = Request> {
     let (mut state, mut time) = (1u64, 0);
     (0..4_000_000).map(move |_| {

@@ -1,4 +1,4 @@
-//! How fast regions are removed from a sample: `reduce_rate TRACE RATE BITS [REMOVALS]`.
+//! Prints how fast regions are removed from a sample: `reduce_rate TRACE RATE BITS [REMOVALS]`.
 
 #![allow(clippy::print_stdout)]
 

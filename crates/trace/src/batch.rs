@@ -1,4 +1,4 @@
-//! Requests in columns: what readers fill and writers take.
+//! Requests in columns: readers fill batches, writers take them.
 
 use forebay_block::{Flags, Nanos, Op, Request, RequestColumns};
 
@@ -16,11 +16,11 @@ pub struct Batch {
     pub op: Vec<Op>,
     /// Flags.
     pub flags: Vec<Flags>,
-    /// First bytes addressed.
+    /// Byte offsets of the first bytes.
     pub offset: Vec<u64>,
-    /// Numbers of bytes.
+    /// Lengths in bytes.
     pub length: Vec<u64>,
-    /// May be shorter than the mandatory columns: what is missing is absent.
+    /// May be shorter than the mandatory columns; missing entries count as `None`.
     latency_ns: Vec<Option<u64>>,
     result: Vec<Option<u8>>,
     gap_ns: Vec<Option<u64>>,
@@ -28,17 +28,17 @@ pub struct Batch {
     hash_bytes: Vec<u8>,
 }
 
-/// One request with all that a trace may know about it.
+/// One request with everything that a trace may record about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
     /// The request.
     pub request: Request,
-    /// From arrival to completion.
+    /// Time from arrival to completion.
     pub latency: Option<Nanos>,
     /// 0 if it succeeded, else the error number (as in `errno`).
     pub result: Option<u8>,
-    /// In a sample: the time between the request and the one before it in the trace that the
-    /// sample was taken of.
+    /// In a sample, the time between this request and its predecessor in the trace from which the
+    /// sample was taken.
     pub gap: Option<Nanos>,
     /// One content hash per unit, concatenated; empty if unknown.
     pub hashes: &'a [u8],
@@ -69,17 +69,17 @@ impl Batch {
         self.offset.len()
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no requests.
     pub fn is_empty(&self) -> bool {
         self.offset.is_empty()
     }
 
-    /// Forgets all requests, keeping the memory.
+    /// Removes all requests but keeps the allocated memory.
     pub fn clear(&mut self) {
         self.truncate(0);
     }
 
-    /// Forgets all requests after the first `n`.
+    /// Removes all requests after the first `n`.
     pub fn truncate(&mut self, n: usize) {
         self.time_ns.truncate(n);
         self.volume.truncate(n);
@@ -104,7 +104,8 @@ impl Batch {
         self.length.push(request.length);
     }
 
-    /// Appends requests, by runs: the columns grow once for each. Returns how many they were.
+    /// Appends requests and returns their number. Works in runs, so that each column grows once per
+    /// run.
     #[inline]
     pub(crate) fn extend(&mut self, mut requests: impl Iterator<Item = Request>) -> usize {
         const RUN: usize = 128;
@@ -147,7 +148,7 @@ impl Batch {
         }
     }
 
-    /// Appends a request with what else is known about it.
+    /// Appends a request with its optional values.
     pub fn push_record(&mut self, record: Record<'_>) {
         self.push(record.request);
         if let Some(latency) = record.latency {
@@ -168,15 +169,15 @@ impl Batch {
     /// Request `i`.
     ///
     /// # Panics
-    /// If there are not that many.
+    /// If the batch has `i` requests or fewer.
     pub fn request(&self, i: usize) -> Request {
         self.columns().request(i)
     }
 
-    /// Request `i` with what else is known about it.
+    /// Request `i` with its optional values.
     ///
     /// # Panics
-    /// If there are not that many.
+    /// If the batch has `i` requests or fewer.
     pub fn record(&self, i: usize) -> Record<'_> {
         Record {
             request: self.request(i),
@@ -202,7 +203,7 @@ impl Batch {
         self.result.get(i).copied().flatten()
     }
 
-    /// The gap of request `i`, if it is one of a sample.
+    /// The gap of request `i`, if it comes from a sample.
     pub fn gap(&self, i: usize) -> Option<Nanos> {
         self.gap_ns.get(i).copied().flatten().map(Nanos)
     }
@@ -219,7 +220,7 @@ impl Batch {
         &self.hash_bytes[start as usize..end as usize]
     }
 
-    /// Bytes of memory in use by content hashes: what makes batches large.
+    /// Bytes of memory that content hashes use. They are what makes a batch large.
     pub(crate) fn hash_bytes_len(&self) -> usize {
         self.hash_bytes.len()
     }
@@ -246,28 +247,29 @@ impl Batch {
         self.seal_hashes();
     }
 
-    /// Appends to the column of latencies alone, for readers that read by column.
+    /// Appends to the latency column only, for readers that read column by column.
     pub(crate) fn append_latency(&mut self, latency_ns: Option<u64>) {
         self.latency_ns.push(latency_ns);
     }
 
-    /// As [`Batch::append_latency`].
+    /// Like [`Batch::append_latency`], for this column.
     pub(crate) fn append_result(&mut self, result: Option<u8>) {
         self.result.push(result);
     }
 
-    /// As [`Batch::append_latency`].
+    /// Like [`Batch::append_latency`], for this column.
     pub(crate) fn append_gap(&mut self, gap_ns: Option<u64>) {
         self.gap_ns.push(gap_ns);
     }
 
-    /// As [`Batch::append_latency`].
+    /// Like [`Batch::append_latency`], for this column.
     pub(crate) fn append_hashes(&mut self, hashes: &[u8]) {
         self.hash_bytes.extend_from_slice(hashes);
         self.seal_hashes();
     }
 
-    /// Where the hashes of the last request are to be appended; call [`Batch::seal_hashes`] after.
+    /// Buffer to which to append the hashes of the last request; call [`Batch::seal_hashes`]
+    /// afterwards.
     pub(crate) fn hash_sink(&mut self) -> &mut Vec<u8> {
         let (n, end) = (self.len(), self.hash_bytes.len() as u32);
         self.hash_ends.resize(n - 1, end);
@@ -278,7 +280,7 @@ impl Batch {
         self.hash_ends.push(self.hash_bytes.len() as u32);
     }
 
-    /// Keeps the requests for which `keep` says so.
+    /// Keeps only the requests for which `keep` returns true.
     pub(crate) fn retain(&mut self, keep: impl Fn(&Batch, usize) -> bool) {
         if (0..self.len()).all(|i| keep(self, i)) {
             return;

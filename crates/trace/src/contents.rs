@@ -1,15 +1,15 @@
-//! The contents of blocks, from the hashes that traces carry.
+//! Identifies the contents of blocks by the hashes in a trace.
 
 use forebay_block::{BlockSize, Op};
 use twox_hash::XxHash3_128;
 
 use crate::{HashInfo, Record};
 
-/// Says what lies in the blocks that requests touch: a number for each content, the same for equal
-/// contents of one trace.
+/// Identifies the contents of the blocks that requests touch: each content has a number, and equal
+/// contents in one trace have equal numbers.
 ///
-/// A hash of 16 bytes over a whole block is that number. Others (of smaller units, or longer) are hashed
-/// once more, with XXH3-128.
+/// The number is the hash itself if the hash is 16 bytes long and covers a whole block. Otherwise,
+/// it is the XXH3-128 hash of the block's hashes.
 #[derive(Clone, Debug)]
 pub struct BlockContents {
     info: HashInfo,
@@ -18,7 +18,8 @@ pub struct BlockContents {
 }
 
 impl BlockContents {
-    /// For a trace with such hashes; `None` if a hash stands for more than a block.
+    /// Creates an instance for a trace with these hashes. Returns `None` if the block size is not a
+    /// multiple of the hashed unit, or if the unit or the digest has 0 bytes.
     pub fn new(info: &HashInfo, block_size: BlockSize) -> Option<BlockContents> {
         let unit = u64::from(info.unit_bytes);
         if unit == 0 || info.digest_bytes == 0 || !block_size.bytes().is_multiple_of(unit) {
@@ -31,19 +32,20 @@ impl BlockContents {
         Some(contents)
     }
 
-    /// The blocks whose contents it tells.
+    /// Size of the blocks whose contents this identifies.
     pub(crate) fn block_size(&self) -> BlockSize {
         self.block_size
     }
 
-    /// Hashes of one block.
+    /// Number of hashes per block.
     fn units(&self) -> usize {
         (self.block_size.bytes() / u64::from(self.info.unit_bytes)) as usize
     }
 
-    /// Puts the contents of the blocks that a request touches into `contents`, one for each, in order.
-    /// `None` is a block that the request touches in part, or that the trace has no hashes of. What
-    /// write-zeroes leave is zeroes; trims and flushes touch nothing.
+    /// Replaces `contents` with the contents of the blocks that a request touches, one entry per
+    /// block, in order. The entry is `None` if the request covers only part of the block, or if no
+    /// hashes in the trace cover exactly this block. Write-zeroes leave zeroes; trims and flushes
+    /// have no entries.
     pub fn fill(&self, record: &Record<'_>, contents: &mut Vec<Option<u128>>) {
         contents.clear();
         let request = &record.request;
@@ -62,7 +64,7 @@ impl BlockContents {
             if request.op == Op::WriteZeroes {
                 return Some(self.zeroes);
             }
-            // The first hash is of the request's first bytes, wherever they lie.
+            // Hashing starts at the first byte of the request, whatever its alignment.
             if !(start - offset).is_multiple_of(unit) {
                 return None;
             }
@@ -80,7 +82,7 @@ impl BlockContents {
     }
 }
 
-/// The hash of a unit of zeroes; `None` where the algorithm is not known here.
+/// The hash of a unit of zeroes; `None` if it is not known for this algorithm and unit.
 fn hash_of_zeroes(info: &HashInfo) -> Option<Vec<u8>> {
     let md5: u128 = match (&info.algorithm[..], info.unit_bytes) {
         ("xxh3-128", unit) => XxHash3_128::oneshot(&vec![0; unit as usize]),
@@ -126,7 +128,7 @@ mod tests {
         let found = contents(&info, Op::Write, (3584, 17 * 512), &hashes);
         let whole = |from: usize| Some(XxHash3_128::oneshot(&hashes[from * 16..(from + 8) * 16]));
         assert_eq!(found, [None, whole(1), whole(9)]);
-        // Units that do not fall on the bounds of blocks.
+        // Units that are not aligned with blocks.
         assert_eq!(contents(&info, Op::Write, (4000, 8192), &hashes), [None, None, None]);
     }
 

@@ -1,22 +1,22 @@
-//! The errors of traces, in words that a user can act on.
+//! Errors in reading and writing traces, with messages that a user can act on.
 
 use std::{fmt, io, path::PathBuf};
 
-/// A specialised result.
+/// A result whose error is a [`TraceError`].
 pub type Result<T, E = TraceError> = std::result::Result<T, E>;
 
 /// Why a trace could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The operating system refused an operation on a file.
+    /// An operation on a file failed.
     #[error("{}: cannot {doing}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was attempted, as in "open".
+        /// What was attempted, such as "open".
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No format recognises the file's first bytes.
@@ -24,9 +24,9 @@ pub enum TraceError {
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// More about what was seen, beginning with punctuation, or nothing.
+        /// Details of what was found, starting with punctuation; may be empty.
         hint: String,
-        /// The formats there are.
+        /// Names of the known formats.
         known: String,
     },
     /// No format has this name.
@@ -34,29 +34,29 @@ pub enum TraceError {
     NoSuchFormat {
         /// The name given.
         name: String,
-        /// The formats there are.
+        /// Names of the known formats.
         known: String,
     },
-    /// The file is in another format than the one that was named.
+    /// The file has a format other than the one that the user named.
     #[error("{} has the format {found}, not {named}", path.display())]
     OtherFormat {
         /// The file.
         path: PathBuf,
-        /// Its format, by its magic number.
+        /// Format that the file's magic number indicates.
         found: &'static str,
-        /// The format named.
+        /// Format that the user named.
         named: &'static str,
     },
-    /// A line or record is not what the format prescribes.
+    /// A line or record does not follow the format.
     #[error("{}:{at}: expected {expected}, found {found}{}", path.display(), skip_hint(*.at))]
     BadRecord {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// Position in the file.
         at: Position,
-        /// What the format prescribes there.
+        /// What the format requires there.
         expected: String,
-        /// The beginning of what is there.
+        /// The beginning of what was found instead.
         found: String,
     },
     /// A binary file ends within a record.
@@ -70,12 +70,12 @@ pub enum TraceError {
         path: PathBuf,
         /// Whole records before the end.
         records: u64,
-        /// Bytes left over.
+        /// Bytes after the last whole record.
         trailing: u64,
         /// Bytes in a whole record.
         record_bytes: u64,
     },
-    /// A Parquet file is damaged, incomplete or not of our schema.
+    /// A Parquet file is damaged, incomplete or does not have our schema.
     #[error("{}: {what}", path.display())]
     Parquet {
         /// The file.
@@ -94,10 +94,10 @@ pub enum TraceError {
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// The newest version known here.
+        /// The newest version that this program reads.
         known: u32,
     },
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error("{0}")]
     Options(String),
 }

@@ -1,12 +1,12 @@
-//! Entry points for fuzzers: any bytes may be read as a trace of any format. They check what every
-//! reader promises, and panic if it does not hold.
+//! Entry points for fuzzers, which read arbitrary bytes as a trace of any format. They check the
+//! guarantees of every reader and panic if one is violated.
 
 use forebay_block::Op;
 
 use crate::{Batch, FORMATS, OpenOptions, open_bytes};
 
-/// Reads what follows the first byte. That chooses the format, by its place in [`FORMATS`] or none
-/// (it is detected), and whether bad lines and records are passed over.
+/// Reads the bytes after the first one as a trace. The first byte selects the format, by its index
+/// in [`FORMATS`] (other indices mean detection), and whether bad lines and records are skipped.
 pub fn fuzz_trace(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     let format = FORMATS.get(usize::from(choice >> 1)).map(|format| format.name.to_owned());
@@ -14,7 +14,7 @@ pub fn fuzz_trace(bytes: &[u8]) {
     fuzz_reader(bytes, &options);
 }
 
-/// Reads a trace of these bytes, with the options that are given.
+/// Reads these bytes as a trace, with the given options.
 pub fn fuzz_reader(bytes: &[u8], options: &OpenOptions) {
     let Ok(mut reader) = open_bytes(bytes.to_vec(), options) else { return };
     let (mut batch, mut last) = (Batch::default(), 0);

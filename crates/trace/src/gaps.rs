@@ -1,15 +1,16 @@
-//! Samples at the rate of the trace that they were taken of.
+//! Replays samples at the request rate of the full trace.
 
 use crate::{
     Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader,
     formats::text::TIME_NS_MAX,
 };
 
-/// Replaces the times of a sample's requests by the sums of their gaps: each comes as long after the one
-/// before it as its request did in the whole trace.
+/// Replaces the times of a sample's requests with the sums of their gaps: each request comes as
+/// long after its predecessor in the sample as it came after its predecessor in the full trace.
 ///
-/// As many requests a second as in the whole trace, in a shorter time; by the times that are recorded it
-/// is the other way about. The parts of a request that was cut follow each other by its gap, too.
+/// The result has as many requests per second as the full trace, but is shorter. With the recorded
+/// times, a sample is as long as the full trace, but has fewer requests per second. The parts of a
+/// request that was cut are also separated by its gap.
 pub(crate) struct FollowGaps<R> {
     inner: R,
     now_ns: u64,
@@ -42,7 +43,7 @@ impl<R: TraceReader> TraceReader for FollowGaps<R> {
                 let what = "this trace records no gaps between requests; only samples record them";
                 return Err(TraceError::Options(what.to_owned()));
             };
-            // The first is where time begins.
+            // The first request is at time 0.
             if std::mem::replace(&mut self.begun, true) {
                 self.now_ns = self.now_ns.saturating_add(gap.0).min(TIME_NS_MAX);
             }

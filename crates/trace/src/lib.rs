@@ -14,12 +14,12 @@
 //!
 //! A trace is read as a stream, in batches of columns ([`Batch`]) or request by request
 //! ([`TraceReader::into_requests`]), in memory that does not grow with its length. Formats and
-//! compression are recognised by content. `docs/trace-formats.md` says what a request of a
-//! trace is and what every format means by its numbers.
+//! compression are recognised by content. `docs/trace-formats.md` defines the requests of a trace
+//! and the meaning of the numbers in every format.
 //!
-//! What holds for every reader: times never go back and count from the trace's first request;
-//! volumes are numbered from 0 in the order in which they appear; times and offset + length of a
-//! request fit an `i64` and reads and writes are of 4 GiB at most; no input makes a reader panic.
+//! Every reader guarantees: times never go back and count from the trace's first request; volumes
+//! are numbered from 0 in the order in which they appear; times and offset + length of a request
+//! fit an `i64`, and reads and writes are at most 4 GiB long; no input makes a reader panic.
 
 mod batch;
 mod contents;

@@ -1,4 +1,4 @@
-//! Zeroings of more data than requests carry.
+//! Write-zeroes requests that are longer than any write.
 
 use forebay_block::Op;
 
@@ -8,8 +8,9 @@ use crate::{
 
 /// Reads zeroings of more than 4 GiB as trims.
 ///
-/// Clients may zero a whole volume with one request (NBD's extended requests have lengths of 64 bits), and no
-/// cache keeps what was zeroed. An analysis, however, visits each block of a write, and would take hours.
+/// Clients may zero a whole volume with one request (NBD's extended requests have lengths of 64
+/// bits), and no cache keeps what was zeroed. An analysis, however, visits each block of a write,
+/// and would take hours.
 pub(crate) struct LongZeroingAsTrim<R>(pub(crate) R);
 
 impl<R: TraceReader> TraceReader for LongZeroingAsTrim<R> {
@@ -36,7 +37,7 @@ impl<R: TraceReader> TraceReader for LongZeroingAsTrim<R> {
     }
 }
 
-/// Whether a request zeroes more than any request writes.
+/// Whether a request zeroes more bytes than a write can have.
 #[inline]
 pub(crate) fn is_long_zeroing(op: Op, length: u64) -> bool {
     op == Op::WriteZeroes && length > TRANSFER_BYTES_MAX

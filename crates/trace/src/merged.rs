@@ -1,4 +1,4 @@
-//! Several traces as one, in order of time.
+//! Merges several traces into one, in order of time.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use crate::{
     formats::text::TIME_NS_MAX, reader::BATCH_REQUESTS,
 };
 
-/// Several traces merged by time; requests of the same time come in the traces' order.
+/// Several traces merged by time; requests with equal times come in the order of the traces.
 ///
-/// **Volumes.** A trace that names its volumes shares those of the same name with the others;
-/// the volumes of one that does not are its own, named after its file. Traces merged apart share
-/// none.
+/// **Volumes.** Traces that name their volumes share the volumes with equal names. The volumes of a
+/// trace that does not name them are its own and are named after its file. Traces merged with
+/// [`Merged::apart`] share no volumes.
 ///
-/// **Times.** If every trace tells the date, they keep their distance and the earliest starts at
-/// 0; otherwise, or with [`Align::Start`], all start at 0.
+/// **Times.** If every trace records dates, the traces keep their distances in time and the
+/// earliest starts at 0. Otherwise, or with [`Align::Start`], all traces start at 0.
 pub struct Merged<R> {
     inputs: Vec<Input<R>>,
     metadata: Metadata,
@@ -26,15 +26,16 @@ struct Input<R> {
     reader: R,
     batch: Batch,
     next: usize,
-    /// Subtracted from its times, the time of its first request if all start together.
+    /// Subtracted from the times of this trace: the time of its first request if all traces start
+    /// together, otherwise 0.
     start_ns: u64,
-    /// Added to its times.
+    /// Added to the times of this trace.
     shift_ns: u64,
-    /// The merged times of the first and of the last request that it has given.
+    /// The merged times of the first and the last request taken from this trace so far.
     span_ns: Option<(u64, u64)>,
-    /// The merged number of each of its volumes.
+    /// The merged number of each volume of this trace.
     volumes: Vec<u32>,
-    /// What stopped it, after the requests before that.
+    /// The error that ended reading; it is reported after the requests before it.
     error: Option<TraceError>,
     ended: bool,
 }
@@ -43,14 +44,14 @@ impl<R: TraceReader> Merged<R> {
     /// Merges `readers`.
     ///
     /// # Errors
-    /// If the first requests of one of them cannot be read, or they have content hashes that do
-    /// not compare.
+    /// If the first requests of a trace cannot be read, or the content hashes of the traces cannot
+    /// be compared.
     pub fn new(readers: Vec<R>, align: Align) -> Result<Self> {
         Self::merge(readers, align, false)
     }
 
-    /// Merges `readers` as traces that have nothing to do with one another: each has volumes of
-    /// its own, even where two of them name one alike. [`Metadata::volume_traces`] tells them.
+    /// Merges `readers` as unrelated traces: each has its own volumes, even if names are equal.
+    /// [`Metadata::volume_traces`] gives the trace of each volume.
     ///
     /// # Errors
     /// As [`Merged::new`].
@@ -96,7 +97,8 @@ impl<R: TraceReader> Merged<R> {
         let by_clock = align == Align::Auto && self.inputs.iter().all(dated);
         self.metadata.epoch_ns = earliest;
         if !by_clock {
-            // Files of our own format keep the times that they were given: a sample may begin late.
+            // Files of our own format keep the times that their writer gave: a sample may begin
+            // after 0.
             for input in &mut self.inputs {
                 input.start_ns = input.batch.time_ns.first().copied().unwrap_or(0);
             }
@@ -141,7 +143,7 @@ impl<R: TraceReader> Merged<R> {
         Ok(())
     }
 
-    /// Numbers the volumes that input `i` has met since.
+    /// Gives merged numbers to the volumes of input `i` that have appeared since the last call.
     fn map_volumes(&mut self, i: usize) {
         let input = &mut self.inputs[i];
         let m = input.reader.metadata();
@@ -164,7 +166,7 @@ impl<R: TraceReader> Merged<R> {
         }
     }
 
-    /// [`Counters::lull_ns`] of what was read so far.
+    /// Computes [`Counters::lull_ns`] from the requests read so far.
     fn lull_ns(&self) -> u64 {
         let mut spans: Vec<(u64, u64)> = self.inputs.iter().filter_map(|i| i.span_ns).collect();
         spans.sort_unstable();
@@ -178,7 +180,8 @@ impl<R: TraceReader> Merged<R> {
         if longest > busy { longest } else { 0 }
     }
 
-    /// The input whose next request comes first, and the time until which it stays first.
+    /// Index of the input whose next request is the earliest, and the time before which that input
+    /// stays the earliest.
     fn first(&self) -> Option<(usize, u64)> {
         let mut best: Option<(u64, usize)> = None;
         let mut second = u64::MAX;
@@ -222,7 +225,8 @@ impl<R: TraceReader> TraceReader for Merged<R> {
             }
             let Some((i, until)) = self.first() else { break };
             let input = &mut self.inputs[i];
-            // At least one, then all that come strictly before the others.
+            // Take at least one request, then all that come strictly before those of the other
+            // inputs.
             loop {
                 let mut record = input.batch.record(input.next);
                 record.request.time.0 = input.merged_ns(record.request.time.0);
@@ -243,17 +247,17 @@ impl<R: TraceReader> TraceReader for Merged<R> {
 }
 
 impl<R: TraceReader> Input<R> {
-    /// The merged time of its next request.
+    /// The merged time of the next request of this trace.
     fn time(&self) -> Option<u64> {
         self.batch.time_ns.get(self.next).map(|&ns| self.merged_ns(ns))
     }
 
-    /// One of its times in the merged trace.
+    /// Converts a time of this trace to merged time.
     fn merged_ns(&self, ns: u64) -> u64 {
         ns.saturating_sub(self.start_ns).saturating_add(self.shift_ns).min(TIME_NS_MAX)
     }
 
-    /// Reads the next batch once the last is used up.
+    /// Reads the next batch after the last one is used up.
     fn refill(&mut self) -> Result<()> {
         self.next = 0;
         if self.ended {
@@ -277,7 +281,7 @@ impl<R: TraceReader> Input<R> {
     }
 }
 
-/// `name`, or with a number added if there is another volume of that name.
+/// Returns `name`, with a number appended if another volume has that name.
 fn unused_name(volumes: &HashMap<String, u32>, name: &str) -> String {
     if !volumes.contains_key(name) {
         return name.to_owned();

@@ -9,48 +9,50 @@ use crate::Moments;
 /// What the times of a trace count from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Clock {
-    /// Some moment that the trace does not tell, such as the start of the capture.
+    /// An unknown moment, such as the start of the capture.
     #[default]
     Unknown,
     /// 1970-01-01 00:00 UTC.
     Unix,
 }
 
-/// What is known about a trace as a whole. Volumes appear as they are met while reading.
+/// What is known about a trace as a whole. Volumes are added as they appear while reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata {
     /// Name of the format read.
     pub format: String,
-    /// The trace's name: its file's, without extensions.
+    /// Name of the trace: the file name without extensions.
     pub name: String,
     /// What the trace's own times count from.
     pub clock: Clock,
-    /// The first request's time by that clock, in nanoseconds: request times count from here.
-    /// `None` until a request was read.
+    /// Time of the first request by that clock, in nanoseconds: request times count from here.
+    /// `None` until a request has been read.
     pub epoch_ns: Option<u64>,
     /// The volumes, by number.
     pub volumes: Vec<VolumeInfo>,
-    /// Whether the names of volumes come from the trace and are the same in other files of the
-    /// same capture; else they were made up from the file's name.
+    /// Whether the names of volumes come from the trace and mean the same in other files of the
+    /// same capture. If not, they have a meaning only within this file.
     pub names_volumes: bool,
-    /// For traces opened apart, which of them each volume belongs to, by number. Else empty.
+    /// For traces opened apart, the index of the trace that each volume belongs to, by volume
+    /// number; otherwise empty.
     pub volume_traces: Vec<usize>,
-    /// The content hashes, if it has any.
+    /// How content was hashed, if the trace has content hashes.
     pub hashes: Option<HashInfo>,
-    /// For a sample, which part of what it is. Merged traces are no sample.
+    /// For a sample, what was sampled and how. `None` for merged traces.
     pub sample: Option<SampleInfo>,
-    /// For merged traces, which parts of what those are that are samples; files do not keep it.
+    /// For merged traces, the [`SampleInfo`] of each trace that is a sample. Files do not store it.
     pub merged_samples: Vec<SampleInfo>,
-    /// Where the trace comes from, a line for each step.
+    /// Where the trace comes from, one line for each step.
     pub provenance: Vec<String>,
-    /// The names of the traces whose format records no operations: all their requests count as reads.
+    /// The names of the traces whose format records no operations: all their requests count as
+    /// reads.
     pub without_operations: Vec<String>,
-    /// Why it may not be what it was taken for, and how to say what it is; a sentence each.
+    /// Reasons why the trace may have been misread, each with the options that settle the doubt.
     pub doubts: Vec<String>,
 }
 
 impl Metadata {
-    /// Whether the name of this volume of the trace, which is not the trace's, may mean another volume in
+    /// Whether the volume has a name of its own, not the trace's, that may mean another volume in
     /// another trace.
     pub(crate) fn has_own_name(&self, volume: &VolumeInfo) -> bool {
         !self.names_volumes && !self.name.is_empty() && volume.name != self.name
@@ -60,16 +62,16 @@ impl Metadata {
 /// What is known about a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeInfo {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// Its size, if the trace tells.
+    /// Size of the volume in bytes, if the trace records it.
     pub bytes: Option<u64>,
 }
 
 /// How content was hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashInfo {
-    /// As in "md5", "xxh3-128", "blake3".
+    /// Name of the algorithm, such as "md5", "xxh3-128" or "blake3".
     pub algorithm: String,
     /// Bytes of content for each hash.
     pub unit_bytes: u32,
@@ -96,14 +98,16 @@ pub struct SampleInfo {
 /// What happened while reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Bad lines or records passed over, because the reader was told to.
+    /// Bad lines or records that were skipped, as
+    /// [`OpenOptions::skip_bad_lines`](crate::OpenOptions::skip_bad_lines) requests.
     pub bad: u64,
-    /// Requests whose time lay before their predecessor's; they got their predecessor's time.
+    /// Requests with an earlier time than their predecessor; they were given their predecessor's
+    /// time.
     pub out_of_order: u64,
-    /// Lines or records that are well formed but no requests, such as other events.
+    /// Lines or records that are well formed but not requests, such as other events.
     pub ignored: u64,
-    /// The longest time between the end of a trace and the start of the next, if several traces keep their
-    /// dates and this is longer than all of them run; otherwise 0.
+    /// The longest time between the end of a trace and the start of the next, if several traces
+    /// keep their dates and this time is longer than the traces run in total; otherwise 0.
     pub lull_ns: u64,
 }
 
@@ -118,7 +122,7 @@ impl Counters {
     }
 }
 
-/// Numbers volumes in the order in which their keys are met.
+/// Numbers volumes in the order in which their keys appear.
 #[derive(Debug, Default)]
 pub(crate) struct VolumeTable {
     pub(crate) volumes: Vec<VolumeInfo>,
@@ -132,7 +136,7 @@ impl VolumeTable {
         VolumeTable { volumes: vec![VolumeInfo { name, bytes: None }], ..Self::default() }
     }
 
-    /// The number of the volume with this key; `name` makes its name if it is new.
+    /// The number of the volume with this key; `name` creates the name of a new volume.
     #[inline]
     pub(crate) fn id(&mut self, key: &[u8], name: impl FnOnce(&[u8]) -> String) -> u32 {
         match &self.last {

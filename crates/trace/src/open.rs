@@ -10,11 +10,11 @@ use crate::{
     wanted::Selected,
 };
 
-/// Opens a trace, plain or compressed with gzip, zstd or xz; "-" is standard input. Of pipes, see
+/// Opens a trace, plain or compressed with gzip, zstd or xz; "-" is standard input. For pipes, see
 /// [`is_read_once`].
 ///
 /// # Errors
-/// If the file cannot be read, is of no known format, or the options make no sense.
+/// If the file cannot be read or has no known format, or if the options are invalid.
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn TraceReader>> {
     open_all(&[path.as_ref()], options)
 }
@@ -22,7 +22,7 @@ pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn Tra
 /// Opens several traces as one, merged by time. See [`Merged`] for volumes and clocks.
 ///
 /// # Errors
-/// As [`open`]; also if there are none.
+/// As for [`open`]; also if `paths` is empty.
 pub fn open_all<P: AsRef<Path>>(
     paths: &[P],
     options: &OpenOptions,
@@ -48,7 +48,7 @@ pub fn open_all<P: AsRef<Path>>(
     Ok(Box::new(Selected::new(reader, options.volumes.clone(), options.limit)))
 }
 
-/// Refuses what is given several times and can be read only once.
+/// Rejects a path that is given several times but can be read only once.
 fn check_repeated<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
     let mut seen = Vec::new();
     for path in paths.iter().map(AsRef::as_ref).filter(|path| is_read_once(path)) {
@@ -65,17 +65,17 @@ fn check_repeated<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
     Ok(())
 }
 
-/// Opens a trace that lies in memory, plain or compressed: for tests, fuzzing and what comes from
-/// elsewhere than a file. Whatever the bytes are, nothing panics.
+/// Opens a trace in memory, plain or compressed: for tests, fuzzing and data that is not in a file.
+/// Never panics, whatever the bytes.
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub fn open_bytes(bytes: Vec<u8>, options: &OpenOptions) -> Result<Box<dyn TraceReader>> {
     let reader = open_whole(Source::from_bytes(bytes)?, options)?;
     Ok(Box::new(Selected::new(reader, options.volumes.clone(), options.limit)))
 }
 
-/// Opens one trace without selecting from it.
+/// Opens one trace without applying the selection of volumes and the limit.
 pub(crate) fn open_whole(source: Source, options: &OpenOptions) -> Result<Box<dyn TraceReader>> {
     let (format, params) = match &options.format {
         Some(text) => {

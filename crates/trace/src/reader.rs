@@ -6,33 +6,35 @@ use crate::{
 };
 use forebay_block::Request;
 
-/// How many requests a batch holds unless there is a reason for another number.
+/// Default number of requests in a batch.
 pub(crate) const BATCH_REQUESTS: usize = 8192;
 
-/// A trace being read, in order of time: never back, and from 0 at the trace's first request.
+/// A trace that is being read in order of time. Times never go back, and count from the trace's
+/// first request.
 ///
-/// (Our own format keeps the times it was given; a sample, for one, may begin later than 0.)
+/// (Files of our own format keep the times that their writer gave; a sample, for example, may begin
+/// later than 0.)
 pub trait TraceReader: Send {
-    /// What is known so far. Volumes and the epoch may appear while reading.
+    /// What is known about the trace so far. Volumes and the epoch may appear while reading.
     fn metadata(&self) -> &Metadata;
 
-    /// What happened so far.
+    /// What happened while reading so far.
     fn counters(&self) -> Counters;
 
     /// How far the files have been read.
     fn progress(&self) -> Progress;
 
-    /// Among the volumes known so far: names by which volumes were chosen, and which are numbers of others.
+    /// The selected names that are also numbers of other volumes, among the volumes known so far.
     fn shadowed_numbers(&self) -> Vec<ShadowedNumber> {
         Vec::new()
     }
 
-    /// Replaces `batch` by the next requests, some thousands at most, and returns how many they
-    /// are; 0 means that the trace has ended.
+    /// Replaces the contents of `batch` with the next requests, some thousands at most, and returns
+    /// their number. 0 means that the trace has ended.
     ///
     /// # Errors
-    /// If the file cannot be read or is not what its format prescribes. `batch` then holds the
-    /// good requests before that.
+    /// If the file cannot be read or does not follow its format. `batch` then holds the good
+    /// requests before the error.
     fn read_batch(&mut self, batch: &mut Batch) -> Result<usize>;
 
     /// The remaining requests one by one. An error ends the iteration.
@@ -99,7 +101,7 @@ impl<R: TraceReader> Iterator for Requests<R> {
 
 /// A format's own records, with times by the format's own clock.
 pub(crate) trait Raw: Send {
-    /// Appends up to `max` requests; none means the end.
+    /// Appends up to `max` requests. Appending none means the end of the trace.
     fn fill(&mut self, batch: &mut Batch, max: usize) -> Result<()>;
     fn about(&self) -> About<'_>;
     fn counters(&self) -> Counters;
@@ -114,12 +116,12 @@ pub(crate) struct About<'a> {
     pub(crate) volumes: &'a [VolumeInfo],
     pub(crate) names_volumes: bool,
     pub(crate) hashes: Option<HashInfo>,
-    /// Whether requests say what they do; else all count as reads.
+    /// Whether requests have operations; if not, all count as reads.
     pub(crate) records_operations: bool,
     pub(crate) doubts: &'a [String],
 }
 
-/// Makes time count from the first request and never go back.
+/// Makes times count from the first request and never go back.
 pub(crate) struct Rebased<R> {
     raw: R,
     metadata: Metadata,

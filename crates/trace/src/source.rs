@@ -1,4 +1,4 @@
-//! Files as streams of decompressed bytes whose beginning can be looked at.
+//! Files as streams of decompressed bytes whose beginning can be examined before reading.
 
 use std::{
     fs::File,
@@ -21,23 +21,24 @@ use rustix::{
 
 use crate::{OpenOptions, Result, TraceError};
 
-/// How much of a file's beginning formats see when they are asked whether it is theirs.
+/// Number of bytes at the beginning of a file that formats see during detection.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// What some programs, spreadsheets above all, write in front of text in UTF-8. It belongs to no line.
+/// The mark that some programs, above all spreadsheets, write before UTF-8 text. It is not part of
+/// any line.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Whether a file that begins so looks like text.
+/// Whether a file that begins with these bytes looks like text.
 pub(crate) fn is_text(head: &[u8]) -> bool {
     !head.iter().take(4096).any(|b| *b < 9 || (14..32).contains(b))
 }
 
-/// How far reading has come, in bytes of the files as stored.
+/// How far reading has progressed, in bytes of the files as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read so far.
     pub bytes_read: u64,
-    /// Bytes there are, if known.
+    /// Total number of bytes, if known.
     pub bytes_total: Option<u64>,
 }
 
@@ -50,7 +51,7 @@ impl Progress {
     }
 }
 
-/// A file being read, decompressed on the way.
+/// A file that is read and decompressed.
 pub(crate) struct Source {
     /// The file, for messages.
     pub(crate) path: PathBuf,
@@ -58,9 +59,9 @@ pub(crate) struct Source {
     pub(crate) head: Vec<u8>,
     /// Whether the file is compressed as a whole.
     pub(crate) compressed: bool,
-    /// What its format finds doubtful about how it is read, a sentence each.
+    /// What the format doubts about how the file is read, one entry per doubt.
     pub(crate) doubts: Vec<String>,
-    /// The bytes themselves, if they are no file's.
+    /// The bytes themselves, if they do not come from a file.
     pub(crate) memory: Option<bytes::Bytes>,
     head_taken: usize,
     rest: Box<dyn Read + Send>,
@@ -80,7 +81,7 @@ impl Source {
         let mut opened = File::options();
         opened.read(true);
         if is_read_once(path) {
-            // So that opening a pipe does not wait for its writer; reading does.
+            // Opening a pipe then does not wait for its writer; reading does.
             opened.custom_flags(OFlags::NONBLOCK.bits() as i32);
         }
         let file = opened.open(path).map_err(|error| io("open")(explained(path, error)))?;
@@ -92,7 +93,7 @@ impl Source {
         Source::new(path, awaited(file), total).map_err(io("read"))
     }
 
-    /// A source of bytes in memory, for tests and fuzzing.
+    /// Creates a source of bytes in memory, for tests and fuzzing.
     pub(crate) fn from_bytes(bytes: Vec<u8>) -> Result<Source> {
         let (path, total) = (Path::new("memory"), bytes.len() as u64);
         let plain = bytes::Bytes::from(bytes);
@@ -114,14 +115,14 @@ impl Source {
         let whole = BufReader::with_capacity(1 << 18, io::Cursor::new(magic.clone()).chain(raw));
         let (mut rest, compressed): (Box<dyn Read + Send>, bool) = match &magic[..] {
             [0x1f, 0x8b, ..] => (Box::new(flate2::bufread::MultiGzDecoder::new(whole)), true),
-            // A frame of data, or one of those that decoders skip and that may come first.
+            // A frame of data, or a frame that decoders skip, which may come first.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
                 (Box::new(zstd::stream::read::Decoder::with_buffer(whole)?), true)
             }
             [0xfd, b'7', b'z', b'X', b'Z', 0] => {
                 (Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(whole)), true)
             }
-            // Read in pieces large enough as they are: a buffer would only copy them once more.
+            // Callers read in large pieces anyway: a buffer would only add a copy.
             _ => (Box::new(whole.into_inner()), false),
         };
         let mut head = read_up_to(&mut rest, HEAD_BYTES)?;
@@ -134,7 +135,7 @@ impl Source {
         Ok(Source { path, head, compressed, doubts, memory, head_taken: 0, rest, read, total })
     }
 
-    /// Whether the head is all there is.
+    /// Whether the head is the whole file.
     pub(crate) fn head_is_all(&self) -> bool {
         self.head.len() < HEAD_BYTES
     }
@@ -153,8 +154,8 @@ impl Source {
     }
 }
 
-/// Whether a trace can be read only once: "-" for standard input, a pipe (also `/dev/fd/N` of one), a terminal
-/// or another device that is no disk.
+/// Whether a trace can be read only once: "-" for standard input, a pipe (also `/dev/fd/N` of one),
+/// a terminal or another device that is not a disk.
 pub fn is_read_once(path: &Path) -> bool {
     let again = |meta: std::fs::Metadata| {
         let kind = meta.file_type();
@@ -170,7 +171,7 @@ struct Awaited {
 }
 
 impl Awaited {
-    /// Waits until there are data or the end comes, but no longer than until the flag is set.
+    /// Waits for data or the end of the file. Fails soon after the stop flag is set.
     fn wait(&self) -> io::Result<()> {
         const PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         loop {
@@ -198,7 +199,8 @@ impl Read for Awaited {
     }
 }
 
-/// Why a file is not there: its name describes a synthetic workload, or writing the file has not ended.
+/// Explains why a file does not exist: its name describes a synthetic workload, or the file is not
+/// finished. Returns other errors unchanged.
 fn explained(path: &Path, error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::NotFound && is_workload(path) {
         let text = format!(
@@ -231,7 +233,7 @@ fn explained(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, text)
 }
 
-/// Whether a path reads as a synthetic workload: `PATTERN:KEY=VALUE`.
+/// Whether a path looks like a synthetic workload: `PATTERN:KEY=VALUE`.
 fn is_workload(path: &Path) -> bool {
     let text = path.to_string_lossy();
     text.split_once(':').is_some_and(|(pattern, keys)| {
@@ -239,7 +241,7 @@ fn is_workload(path: &Path) -> bool {
     })
 }
 
-/// Extensions that are no part of a trace's name.
+/// File extensions that are not part of a trace's name.
 const EXTENSIONS: [&str; 20] = [
     "partial",
     "gz",
@@ -302,7 +304,7 @@ impl Read for Counted {
     }
 }
 
-/// Reads until `n` bytes are there or the end comes.
+/// Reads `n` bytes, or fewer if the file ends earlier.
 fn read_up_to(from: &mut impl Read, n: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.by_ref().take(n as u64).read_to_end(&mut bytes)?;
@@ -371,7 +373,7 @@ mod tests {
         std::fs::write(&partial, b"").unwrap();
         let why = refused();
         assert!(why.contains("nothing can be recovered") && !why.contains("convert"), "{why}");
-        // Nor is a format asked for, if it is given itself.
+        // The message for the partial file itself does not ask for a format, either.
         let source = Source::open(&partial, &OpenOptions::default()).unwrap();
         let why = crate::formats::detect(&source).err().unwrap().to_string();
         assert!(why.contains("nothing can be recovered") && !why.contains("--format"), "{why}");

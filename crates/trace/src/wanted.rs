@@ -1,11 +1,11 @@
-//! Which volumes users mean by names and numbers.
+//! Finds the volumes that users select by names and numbers.
 //!
-//! A name comes first: a number means the volume with that number only if no volume has it as its name. A
-//! volume whose name is a number goes by its name alone.
+//! Names take precedence: a number means the volume with that number only if no volume has it as
+//! its name. A volume whose name is a number can be selected only by its name.
 
 use crate::{Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader, VolumeInfo};
 
-/// Whether a user means the volume with this `number`, among all `volumes`, by `wanted`.
+/// Whether `wanted` selects the volume with this `number` among all `volumes`.
 ///
 /// ```
 /// # use forebay_trace::{VolumeInfo, is_wanted};
@@ -37,12 +37,13 @@ pub fn shadowed_numbers(volumes: &[VolumeInfo], wanted: &[String]) -> Vec<Shadow
     wanted.iter().filter_map(shadowed).collect()
 }
 
-/// A name of a volume that is also the number of another: it means the volume of that name.
+/// The name of a volume that is also the number of another volume. It selects the volume with that
+/// name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShadowedNumber {
     /// The name.
     pub name: String,
-    /// Name of the volume that has it as its number.
+    /// Name of the volume with that number.
     pub other: String,
 }
 
@@ -50,7 +51,7 @@ fn named(volumes: &[VolumeInfo], wanted: &str) -> Option<usize> {
     volumes.iter().position(|volume| volume.name == wanted)
 }
 
-/// The volume that goes by this number.
+/// The volume that this number can select.
 fn numbered(volumes: &[VolumeInfo], wanted: &str) -> Option<usize> {
     let number = wanted.parse::<usize>().ok().filter(|number| number.to_string() == wanted)?;
     let name = &volumes.get(number)?.name;
@@ -58,7 +59,7 @@ fn numbered(volumes: &[VolumeInfo], wanted: &str) -> Option<usize> {
     (!numeric).then_some(number)
 }
 
-/// Passes on only some volumes, and a limited number of requests.
+/// Returns only the requests of some volumes, and only a limited number of them.
 pub(crate) struct Selected<R> {
     inner: R,
     wanted: Vec<String>,
@@ -72,10 +73,11 @@ impl<R: TraceReader> Selected<R> {
         Selected { inner, wanted, chosen: Vec::new(), left: limit.unwrap_or(u64::MAX) }
     }
 
-    /// Decides about the volumes that have appeared.
+    /// Decides which of the newly appeared volumes are wanted.
     ///
     /// # Errors
-    /// If one has a name that was taken for the number of another, whose requests have been passed on.
+    /// If a new volume has a name that was taken for the number of another volume, whose requests
+    /// have already been returned.
     fn choose(&mut self) -> Result<()> {
         let volumes = &self.inner.metadata().volumes;
         if self.chosen.len() == volumes.len() {
@@ -99,7 +101,7 @@ impl<R: TraceReader> Selected<R> {
         Ok(())
     }
 
-    /// The trace has ended; were the volumes there at all?
+    /// Checks, at the end of the trace, that all wanted volumes appeared.
     fn check_names(&self) -> Result<()> {
         let volumes = &self.inner.metadata().volumes;
         let there = |w: &str| named(volumes, w).or_else(|| numbered(volumes, w)).is_some();
@@ -144,7 +146,7 @@ impl<R: TraceReader> TraceReader for Selected<R> {
                 batch.retain(|b, i| chosen.get(b.volume[i] as usize) == Some(&true));
             }
             if batch.len() as u64 >= self.left {
-                // What comes after the limit does not matter, not even an error.
+                // Nothing after the limit matters, not even an error.
                 batch.truncate(self.left as usize);
                 self.left = 0;
                 return Ok(batch.len());

@@ -1,5 +1,6 @@
 //! Goal: what is written in another format is read back as far as that format can express it.
-//! Method: random requests out and in again; oracleGeneral's next accesses against a plain count.
+//! Method: random requests, written and read back; oracleGeneral's next accesses compared with a
+//! plain count.
 
 use std::path::Path;
 
@@ -28,7 +29,7 @@ fn write(path: &Path, format: Option<&str>, records: &[Owned]) -> Written {
     writer.finish(&metadata()).unwrap()
 }
 
-/// What is in the file, its volumes numbered as ours.
+/// The requests in the file, with volumes numbered as ours.
 fn read(path: &Path) -> (Vec<Owned>, Metadata) {
     let mut reader = open(path, &OpenOptions::default()).unwrap();
     let (mut batch, mut found) = (Batch::default(), Vec::new());
@@ -136,7 +137,7 @@ proptest! {
     }
 }
 
-/// What of a request a format can express.
+/// The parts of a request that a format can express.
 fn expressible(format: &str, r: &Request) -> Vec<Request> {
     let plain = Request { flags: Flags::NONE, ..*r };
     let seconds = Nanos(r.time.0 / 1_000_000_000 * 1_000_000_000);
@@ -159,7 +160,7 @@ fn expressible(format: &str, r: &Request) -> Vec<Request> {
             let blocks = r.offset / block..(r.offset + r.length).div_ceil(block);
             blocks.map(|n| object(n * block, block)).collect()
         }
-        // fio crashes on requests of no bytes.
+        // fio crashes on requests of 0 bytes.
         ("iolog", _) if r.length == 0 && r.op != Op::Flush => vec![],
         ("iolog", _) => {
             let time = Nanos(r.time.0 / 1000 * 1000);
@@ -174,7 +175,7 @@ fn expressible(format: &str, r: &Request) -> Vec<Request> {
     }
 }
 
-/// Names of volumes that formats may find hard.
+/// Names of volumes that are difficult for formats.
 fn names() -> impl Strategy<Value = Vec<String>> {
     let name = prop_oneof![
         "[a-c,_# \"\t]{0,3}",
@@ -211,7 +212,7 @@ proptest! {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("x");
             let mut writer = create(&path, Some(format)).unwrap();
-            // Formats without volumes have them in the upper bits of addresses.
+            // Formats without volumes keep them in the upper bits of addresses.
             let of_one = format.starts_with("oracleGeneral");
             let mut batch = Batch::default();
             for r in &requests {
@@ -234,7 +235,7 @@ proptest! {
             prop_assert_eq!(found.len(), to_read.len(), "{}", format);
             // Times count from the first request that the format has.
             let first = to_read[0].time.0;
-            // Volumes are numbered as they are met; two of them stay two.
+            // Volumes are numbered in order of appearance, and distinct volumes stay distinct.
             let mut numbers = std::collections::HashMap::new();
             for (f, r) in found.iter().zip(&to_read) {
                 let since = if format == "parquet" { r.time.0 } else { r.time.0 - first };
@@ -364,8 +365,8 @@ fn an_iolog_has_no_requests_without_data() {
     assert_eq!(ops, [Op::Flush, Op::Write]);
 }
 
-/// Goal: volumes whose numbers mean something in their own file only stay apart when they were converted and
-/// are read together.
+/// Goal: volumes whose numbers have a meaning only in their own file stay separate when the files
+/// are converted and then read together.
 #[test]
 fn volumes_of_several_files_stay_apart_when_they_are_converted() {
     let dir = tempfile::tempdir().unwrap();
@@ -402,7 +403,8 @@ fn volumes_of_several_files_stay_apart_when_they_are_converted() {
     }
 }
 
-/// Volumes keep apart although the second one, whose name another has got, is met only later.
+/// Volumes stay separate although the second one, whose name another volume has taken, appears only
+/// later.
 #[test]
 fn a_volume_keeps_its_name_when_another_appears_later() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Goal: CSV files are read as their writers meant them: spreadsheets and other programs begin them with a byte
 //! order mark or empty lines, and spell the columns differently.
-//! Method: small files, with and without what should make no difference.
+//! Method: small files, with and without the things that should make no difference.
 
 use forebay_block::Request;
 use forebay_trace::*;
@@ -108,7 +108,7 @@ fn a_csv_file_without_times_is_read_with_a_note_unless_that_is_meant() {
     let (requests, metadata) = read_as(text, Some("csv:time=When@us"));
     assert_eq!(times_ns(&requests), [0, 2000]);
     assert!(metadata.doubts.is_empty());
-    // A column of that name is meant first.
+    // A column with this name takes precedence.
     let named = b"none,op,offset,length\n3,r,0,512\n5,r,0,512\n";
     assert_eq!(times_ns(&read_as(named, Some("csv:time=none@ns")).0), [0, 2]);
 }

@@ -1,6 +1,6 @@
-//! Goal: every format is recognised, read by its own units, and refuses what is not its own.
-//! Method: small traces of our own making, each with what it means written out beside it; a bad
-//! line or record put into each; bytes at random and good traces bent at random.
+//! Goal: every format is recognised, read in its own units, and rejects what does not follow it.
+//! Method: small traces of our own with their meaning written next to them, each also with a bad
+//! line or record; random bytes, and good traces with random changes.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ fn as_format(name: &str) -> OpenOptions {
     OpenOptions { format: Some(name.to_owned()), ..OpenOptions::default() }
 }
 
-/// `time ns, volume's name, operation, offset, length`, a line for each request.
+/// Formats requests as `time ns, volume name, operation, offset, length`, one line each.
 fn shown(requests: &[Request], metadata: &Metadata) -> String {
     let mut text = String::new();
     for r in requests {
@@ -184,7 +184,7 @@ fn any_csv_can_be_read_by_naming_its_columns() {
     let by_number = "csv:header=no,time=1@100ns,volume=2,op=4,offset=5,length=6,latency=7@100ns";
     let (requests, ..) = read(&msr.bytes(), &as_format(by_number)).unwrap();
     let (mut expected, ..) = read(&msr.bytes(), &OpenOptions::default()).unwrap();
-    // The host alone is the volume here.
+    // Here, the host alone is the volume.
     expected.iter_mut().for_each(|r| r.volume.0 = 0);
     assert_eq!(requests, expected);
 
@@ -290,7 +290,7 @@ fn an_impossible_request_is_refused_with_the_reason() {
         let options = OpenOptions { skip_bad_lines: true, ..as_format("csv") };
         assert_eq!(read(text.as_bytes(), &options).unwrap().2.bad, 1);
     }
-    // In other units, too, and in records.
+    // Also in other units, and in records.
     let sectors = read(b"0,36028797018963968,r,512\n", &as_format("cydonia")).unwrap_err();
     assert!(sectors.to_string().contains("below an offset of 2^63"), "{sectors}");
     let mut record = [0; 24];

@@ -66,7 +66,7 @@ fn a_small_trace_is_counted_as_by_hand() {
     assert_eq!(i.misaligned, ByOp { read: 2, write: 0, all: 2 });
     let f = |name: &str| i.features.get(name).unwrap();
     assert_eq!((f("misalignment_byte"), f("read_wss"), f("wss")), (3584. + 2192., 16384., 24576.));
-    // The second write and the read after it go on where their predecessor ended.
+    // The second write and the read after it begin where their predecessors ended.
     assert_eq!((f("seq_count"), f("read_seq_count"), f("write_seq_count")), (2., 1., 1.));
     assert_eq!((f("range"), f("min_offset")), (1048576. + 4096., 0.));
     assert_eq!((f("scan_p100"), f("write_scan_p100"), f("scan_avg")), (4., 3., 2.));
@@ -115,7 +115,8 @@ proptest! {
     #[test]
     fn footprints_and_bytes_are_those_of_a_plain_count(records in records(100)) {
         let mut requests: Vec<Request> = records.iter().map(|r| r.request).collect();
-        // Near each other, so that blocks are shared; short enough to count one by one.
+        // Offsets near each other, so that blocks are shared; requests short enough to count block
+        // by block.
         for r in &mut requests {
             r.offset %= 1 << 20;
             r.length %= 1 << 18;

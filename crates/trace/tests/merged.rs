@@ -1,4 +1,4 @@
-//! Goal: several traces are one, in order of time, with the right volumes and distances.
+//! Goal: several traces are read as one, in order of time, with the right volumes and distances.
 //! Method: small files whose merged order can be written down.
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ impl Files {
     }
 }
 
-/// `time in us, volume's name, sector`.
+/// Formats requests as `time in us, volume name, sector`.
 fn read(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<(u64, String, u64)>> {
     let mut reader = open_all(paths, options)?;
     let (mut batch, mut all) = (Batch::default(), Vec::new());
@@ -141,7 +141,7 @@ fn traces_opened_apart_share_no_volume_though_both_name_it() {
     }
 }
 
-/// How long none of the traces runs, by their dates and if they start together.
+/// The lulls, with the traces aligned by their dates and by their starts.
 fn lulls(paths: &[PathBuf]) -> [u64; 2] {
     [Align::Auto, Align::Start].map(|align| {
         let options = OpenOptions { align, ..OpenOptions::default() };
@@ -157,7 +157,7 @@ fn traces_of_distant_dates_are_told_and_those_of_one_day_are_not() {
     let files = Files::new();
     let [early, late] = [files.add("early.csv", EARLY), files.add("late.csv", LATE)];
     assert_eq!(lulls(&[late, early.clone()]), [60_000_000_000 - 10_000, 0]);
-    // They follow each other within less time than they run.
+    // The time between the traces is shorter than they run.
     let next = EARLY.replace("1281663720000000", "1281663720000001");
     let next = files.add("next.csv", &next);
     assert_eq!(lulls(&[early.clone(), next]), [0, 0]);
@@ -166,7 +166,7 @@ fn traces_of_distant_dates_are_told_and_those_of_one_day_are_not() {
     assert_eq!(lulls(&[early]), [0, 0]);
 }
 
-/// A Parquet file keeps the times that it was given, so its first request may be late.
+/// A Parquet file keeps the times that its writer gave, so its first request may be late.
 #[test]
 fn a_trace_that_begins_late_starts_together_with_the_others() {
     let files = Files::new();

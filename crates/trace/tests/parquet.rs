@@ -1,5 +1,5 @@
-//! Goal: what goes into our own format comes out unchanged, and damaged files are refused.
-//! Method: random requests with every optional column; files cut and bent.
+//! Goal: what is written in our own format is read back unchanged, and damaged files are rejected.
+//! Method: random requests with every optional column; files that are cut and changed.
 
 use crate::common::{Owned, records};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
@@ -139,7 +139,7 @@ fn what_was_checkpointed_survives_a_writer_that_dies() {
     drop(writer);
     assert!(!path.exists());
     let partial = dir.path().join("x.parquet.partial");
-    // A write that was under way is torn.
+    // The write that was in progress is torn.
     let mut file = std::fs::File::options().append(true).open(&partial).unwrap();
     std::io::Write::write_all(&mut file, &[1, 2, 3]).unwrap();
     let reader = open(&partial, &OpenOptions::default()).unwrap();
@@ -163,7 +163,8 @@ fn checkpoints_leave_no_trace_in_a_finished_file() {
     assert!(read.map(|r| r.unwrap()).eq(sequence(1000).iter().map(|r| r.request)));
 }
 
-/// The command that messages and docs/trace-formats.md advise reads `NAME.partial` and writes `NAME`.
+/// The command that messages and docs/trace-formats.md recommend reads `NAME.partial` and writes
+/// `NAME`.
 #[test]
 fn an_interrupted_recording_is_rescued_under_its_own_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -193,7 +194,7 @@ fn no_other_writer_touches_what_was_recorded() {
         drop(create(&path, Some(format)).unwrap());
         assert!(std::fs::read(&partial).unwrap() == before, "{format}");
     }
-    // Nor does a second recording of the name.
+    // A second recording with this name does not touch it, either.
     assert!(ParquetTraceWriter::create_recording(&path).is_err());
     assert!(std::fs::read(&partial).unwrap() == before);
 }
@@ -209,14 +210,15 @@ fn a_recording_in_progress_is_locked() {
     other.try_lock_shared().unwrap();
 }
 
-/// Leaves a recording of these as a writer does that is killed after a checkpoint.
+/// Leaves a recording of `records` in the state in which a writer leaves it that is killed after a
+/// checkpoint.
 fn interrupted(path: &Path, records: &[Owned]) {
     let mut writer = ParquetTraceWriter::create_recording(path).unwrap();
     records.iter().for_each(|r| writer.push(r.record()).unwrap());
     writer.checkpoint(&metadata()).unwrap();
 }
 
-/// A file of another writer: `rows` of the times, with 0 as the operation and the offset, and 512 as the length.
+/// Reads a file of another writer: `rows` are the times; operations and offsets are 0, lengths 512.
 fn foreign(time: &str, rows: &[i64]) -> Result<Vec<Request>> {
     use parquet::data_type::{Int32Type, Int64Type};
     use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};

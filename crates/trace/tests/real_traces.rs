@@ -1,6 +1,7 @@
-//! Goal: every reader reproduces the counts that an independent script made of public traces.
-//! Method: the traces lie beside the repository in `../shared/traces`, or where FOREBAY_TRACES
-//! says; without them these tests say so and check nothing, as the traces may not be copied here.
+//! Goal: every reader reproduces the counts that an independent script found in public traces.
+//! Method: the traces are next to the repository in `../shared/traces`, or where FOREBAY_TRACES
+//! says. Without them, these tests say so and check nothing, because the traces may not be copied
+//! here.
 
 use std::{collections::HashSet, path::PathBuf};
 
@@ -72,7 +73,7 @@ fn default_counts(name: &str) -> Option<Counts> {
     count(name, &OpenOptions::default(), 4096)
 }
 
-/// What the table says of the CloudPhysics trace, in every form.
+/// What the table says about the CloudPhysics trace, in every form.
 fn is_cloud_physics(c: &Counts) {
     assert_eq!((c.requests, c.distinct, c.blocks), (113_872, 269_210, 1_141_869), "{c:?}");
     assert_eq!(format!("{:.3}", c.bytes as f64 / (1u64 << 30) as f64), "3.917");
@@ -99,7 +100,7 @@ fn vscsi_csv_is_the_same_trace_as_the_binary() {
     let (a, b) = (read(a), read(b));
     assert_eq!(a.len(), b.len());
     for (text, binary) in a.iter().zip(&b) {
-        // The text has whole seconds, counted from the first request's.
+        // The text has whole seconds, counted from the first request.
         assert!(text.time.0.abs_diff(binary.time.0) < 1_000_000_000, "{text:?} {binary:?}");
         assert_eq!(Request { time: binary.time, ..*text }, *binary);
     }

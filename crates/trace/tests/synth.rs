@@ -1,5 +1,5 @@
-//! Goal: workloads are what their description says and never change for a seed.
-//! Method: counting the requests that come out; a digest pinned for each pattern.
+//! Goal: workloads match their description and never change for a seed.
+//! Method: counting the requests that are generated; a pinned digest for each pattern.
 
 use std::collections::{HashMap, HashSet};
 
@@ -273,7 +273,7 @@ fn a_workload_whose_requests_no_reader_accepts_is_refused() {
     }
     let odd = said("uniform:block=1000,size=512,requests=3");
     assert!(odd.contains("multiples of 512 B"), "{odd}");
-    // What has no limit, or stays within it.
+    // Workloads without a limit, or within it.
     for text in [
         "uniform:blocks=4Mi,size=5GiB,trim=1,requests=3",
         "uniform:size=4GiB,requests=3",

@@ -1,4 +1,4 @@
-//! Reading a trace once and counting everything.
+//! Reads a trace once and computes all of its figures.
 
 use super::{
     by_op::ByOp,
@@ -11,10 +11,10 @@ use crate::{Batch, BlockContents, Clock, HashInfo, Moments, Result, TraceReader}
 use forebay_block::{BlockSize, Flags, Op, Request, RequestColumns};
 use std::ops::Range;
 
-/// Requests that are looked up ahead together.
+/// Number of requests whose memory is prefetched at a time.
 const LOOK_AHEAD: usize = 32;
 
-/// Counts what is in a trace.
+/// Computes the figures of a trace.
 ///
 /// ```
 /// use forebay_block::BlockSize;
@@ -30,7 +30,7 @@ pub struct Collector {
     info: TraceInfo,
     volumes: Vec<VolumeState>,
     contents: Option<ContentCounter>,
-    /// Moments of the requests with gaps, which are those of samples.
+    /// Moments of the requests that have gaps; only samples have such requests.
     sampled: Moments,
     reads: OpState,
     writes: OpState,
@@ -45,12 +45,13 @@ pub struct Collector {
 struct VolumeState {
     usage: VolumeUse,
     footprint: Footprint,
-    /// For reads, writes, all: where the last request ended and the blocks of the run so far.
+    /// For reads, writes and both: where the last request ended, and the number of blocks in the
+    /// current run.
     runs: [Option<(u64, u64)>; 3],
 }
 
-/// What is counted for reads, for writes and for both. For both, what requests are by themselves is
-/// added up at the end.
+/// Figures of the reads, of the writes, or of both. For both, the figures that do not depend on
+/// earlier requests are added up at the end.
 #[derive(Default)]
 struct OpState {
     requests: u64,
@@ -67,7 +68,7 @@ struct OpState {
 }
 
 impl Collector {
-    /// Counts in blocks of this size.
+    /// Creates a collector that counts in blocks of this size.
     pub fn new(block_size: BlockSize) -> Self {
         Collector {
             block_size,
@@ -85,10 +86,10 @@ impl Collector {
         }
     }
 
-    /// Reads a whole trace and says what is in it.
+    /// Reads a whole trace and returns its figures.
     ///
     /// # Errors
-    /// Those of the trace.
+    /// If the trace cannot be read.
     pub fn read(mut trace: impl TraceReader, block_size: BlockSize) -> Result<TraceInfo> {
         let mut collector = Collector::new(block_size);
         let mut batch = Batch::default();
@@ -98,7 +99,7 @@ impl Collector {
         Ok(collector.finish(&trace))
     }
 
-    /// Counts the requests of `batch`, whose hashes are as `hashes` says.
+    /// Counts the requests of `batch`. `hashes` describes their content hashes.
     pub fn add(&mut self, batch: &Batch, hashes: Option<&HashInfo>) {
         let requests = batch.columns();
         let group = |from: usize| from..(from + LOOK_AHEAD).min(batch.len());
@@ -120,8 +121,8 @@ impl Collector {
         }
     }
 
-    /// Asks for the memory that the next requests will be counted in, while those before are: in a large
-    /// trace nearly each is a miss of the processor's caches.
+    /// Prefetches the memory in which the next requests will be counted, while the current ones are
+    /// counted. In a large trace, nearly every request would otherwise miss the processor's caches.
     #[inline]
     fn look_ahead(&self, requests: &RequestColumns<'_>, next: Range<usize>) {
         let volumes = &requests.volume[next.clone()];
@@ -175,12 +176,13 @@ impl Collector {
         op.count(r, blocks, self.block_size);
         op.follow(r, blocks, &mut volume.runs[usize::from(write)]);
         let sequential = self.all.follow(r, blocks, &mut volume.runs[2]);
-        // Reads and writes count as sequential by what came before, whatever its operation.
+        // A read or write is sequential if it continues the previous request, whatever the
+        // operation of that request.
         op.sequential += u64::from(sequential);
         self.all.sequential += u64::from(sequential);
     }
 
-    /// Says what was counted; `trace` tells names and what happened while reading.
+    /// Returns the figures. `trace` provides the names of volumes and the counters of reading.
     pub fn finish(mut self, trace: &impl TraceReader) -> TraceInfo {
         let metadata = trace.metadata();
         for volume in &self.volumes {
@@ -253,7 +255,7 @@ impl Collector {
 }
 
 impl OpState {
-    /// Counts one request, whatever came before it.
+    /// Counts the figures of a request that do not depend on earlier requests.
     #[inline(always)]
     fn count(&mut self, r: &Request, blocks: u64, size: BlockSize) {
         let end = r.offset + r.length;
@@ -266,7 +268,8 @@ impl OpState {
         self.size.add(r.length as i64);
     }
 
-    /// Counts it by what came before; whether it begins where the run ended.
+    /// Counts the figures of a request that depend on earlier requests. Returns whether the request
+    /// begins where the run ended.
     #[inline(always)]
     fn follow(&mut self, r: &Request, blocks: u64, run: &mut Option<(u64, u64)>) -> bool {
         let end = r.offset + r.length;
@@ -286,7 +289,7 @@ impl OpState {
         false
     }
 
-    /// Adds what was counted of requests by themselves.
+    /// Adds the figures that do not depend on earlier requests.
     fn merge(&mut self, other: &OpState) {
         self.requests += other.requests;
         self.blocks += other.blocks;
@@ -303,10 +306,10 @@ impl OpState {
     }
 }
 
-/// A figure of nothing, such as the mean size of no requests.
+/// The value of a figure without data, such as the mean size of no requests.
 const UNDEFINED: f64 = f64::NAN;
 
-/// The features, as they are written down.
+/// The features, in the order of output.
 #[derive(Default)]
 struct Table(Vec<(String, f64)>);
 

@@ -1,4 +1,4 @@
-//! How much of what is read and written is the same.
+//! Counts how many of the blocks read and written have equal contents.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub struct ContentUse {
     pub contents_at_end: u64,
 }
 
-/// Counts contents: some 130 bytes for each distinct block and content.
+/// Counts contents. Takes about 130 bytes of memory for each distinct block and content.
 #[derive(Default)]
 pub(super) struct ContentCounter {
     counts: ContentUse,
@@ -38,7 +38,7 @@ pub(super) struct ContentCounter {
 struct Seen {
     read: bool,
     written: bool,
-    /// Blocks that hold it now.
+    /// Number of blocks that now hold this content.
     blocks: u32,
 }
 
@@ -57,7 +57,7 @@ impl ContentCounter {
         self.scratch = of_blocks;
     }
 
-    /// What a trim leaves in the blocks that it touches is unknown.
+    /// Forgets the contents of the blocks that a trim touches: they are unknown afterwards.
     fn forget(&mut self, trim: &Request, block_size: BlockSize) {
         let (first, count) = trim.blocks(block_size);
         let range = first.0..first.0 + count;
@@ -75,7 +75,7 @@ impl ContentCounter {
         trimmed.into_iter().for_each(|content| self.gone(Some(content)));
     }
 
-    /// A block does not hold this content any more.
+    /// Counts that one block no longer holds this content.
     fn gone(&mut self, content: Option<u128>) {
         if let Some(seen) = content.and_then(|content| self.seen.get_mut(&content)) {
             seen.blocks -= 1;
@@ -86,7 +86,7 @@ impl ContentCounter {
     fn access(&mut self, block: (Volume, u64), write: bool, content: Option<u128>) {
         let before = match content {
             Some(content) => self.blocks.insert(block, content),
-            // A part of what is there.
+            // A read without known content, such as of part of a block, changes nothing.
             None if !write => return,
             None => self.blocks.remove(&block),
         };
@@ -134,7 +134,7 @@ mod tests {
             length,
         };
         let hashes: Vec<u8> = (1..=8u128).flat_map(u128::to_be_bytes).collect();
-        // The trims touch blocks 2 and 3, in part, and everything.
+        // The trims cover blocks 2 and 3, the same blocks in part, and everything.
         for (offset, length, left) in [(8192, 8192, 6), (9000, 4000, 6), (0, 1 << 50, 0)] {
             let mut counter = ContentCounter::default();
             for volume in [0, 1] {
@@ -155,10 +155,10 @@ mod tests {
             (1, true, Some(7)),
             (2, true, Some(7)),
             (3, false, Some(8)),
-            (1, true, Some(9)), // 7 still lies in 2
+            (1, true, Some(9)), // block 2 still holds 7
             (3, true, None),    // 8 is gone
             (4, false, Some(9)),
-            (4, false, None), // a part of it
+            (4, false, None), // part of the block
             (5, true, Some(8)),
         ] {
             counter.access((Volume(0), block), write, content);

@@ -1,14 +1,14 @@
 //! Distributions in bounded memory.
 
-/// Buckets for each power of two: values are kept to 1 part in 128.
+/// Log2 of the number of buckets per power of two: values are accurate to 1 part in 128.
 const SUB_BITS: u32 = 7;
-/// Below this every value has its own bucket.
+/// Every value below this has its own bucket.
 const EXACT: u64 = 2 << SUB_BITS;
 
-/// A distribution of whole numbers, exact below 256 in size and to 0.8 % (towards 0) above;
-/// the smallest and the largest are exact.
+/// A distribution of integers. Values of a magnitude below 256 are exact, larger ones are rounded
+/// towards 0 by at most 0.8 %. The minimum and the maximum are exact.
 ///
-/// A log-linear histogram (as in Tene's HdrHistogram), one for each sign.
+/// It consists of two log-linear histograms (as in Tene's HdrHistogram), one for each sign.
 ///
 /// ```
 /// use forebay_trace::Distribution;
@@ -18,7 +18,7 @@ const EXACT: u64 = 2 << SUB_BITS;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Distribution {
-    /// By bucket, those of 0 and more and those below.
+    /// For each bucket, the number of values of at least 0 and the number of values below 0.
     counts: Vec<[u64; 2]>,
     count: u64,
     sum: f64,
@@ -53,7 +53,7 @@ impl Distribution {
         self.counts[at][usize::from(value < 0)] += times;
     }
 
-    /// Adds the numbers of another one.
+    /// Adds the numbers of another distribution.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -73,17 +73,18 @@ impl Distribution {
         }
     }
 
-    /// Whether there are no numbers.
+    /// Whether the distribution has no numbers.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Their mean; 0 if there are none.
+    /// Mean of the numbers; 0 if there are none.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
 
-    /// The smallest number that a share `q` of all is not above; 0 if there are none.
+    /// The smallest number such that a share `q` of all numbers is not above it; 0 if there are
+    /// none.
     pub fn quantile(&self, q: f64) -> f64 {
         let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         if self.count == 0 {
@@ -146,7 +147,7 @@ mod tests {
             q in 0.0..=1.0,
         ) {
             let mut d = Distribution::default();
-            // In two parts, which give what all together give.
+            // Two parts, merged, must equal the whole.
             let (one, other) = values.split_at(values.len() / 3);
             let mut rest = Distribution::default();
             one.iter().for_each(|v| d.add(*v));

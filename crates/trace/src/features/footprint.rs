@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     block: u64,
-    /// Both 0: the slot is free.
+    /// If `reads` and `writes` are both 0, the slot is free.
     pub(super) reads: u32,
     pub(super) writes: u32,
 }
@@ -15,7 +15,7 @@ impl Entry {
     }
 }
 
-/// The blocks of a volume that were touched: open addressing, linear probing.
+/// The touched blocks of a volume, in a hash table with open addressing and linear probing.
 #[derive(Default)]
 pub(super) struct Footprint {
     slots: Vec<Entry>,
@@ -39,24 +39,25 @@ impl Footprint {
         *count = count.saturating_add(1);
     }
 
-    /// Asks for the memory in which a block is counted, so that it is there when it is.
+    /// Prefetches the memory in which a block is counted.
     #[inline]
     pub(super) fn look_ahead(&self, block: u64) {
         let Some(mask) = self.slots.len().checked_sub(1) else { return };
         prefetch(&self.slots[hash(block) as usize & mask]);
     }
 
-    /// The blocks touched, in no order.
+    /// The touched blocks, in no particular order.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.slots.iter().filter(|e| !e.is_free())
     }
 
-    /// The slot that has the block or will take it.
+    /// Index of the slot that holds the block or will hold it.
     #[inline]
     fn find(&self, block: u64) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = hash(block) as usize & mask;
-        // A free slot has block 0, so that one comparison ends most searches.
+        // Comparing the block first ends most searches with one comparison. Free slots have block
+        // 0, but a search may end at any free slot.
         while self.slots[at].block != block && !self.slots[at].is_free() {
             at = (at + 1) & mask;
         }
@@ -73,18 +74,18 @@ impl Footprint {
     }
 }
 
-/// Spreads neighbouring blocks; the upper half of a product has the mixed bits.
+/// Spreads neighbouring blocks over the slots. The upper half of the product has well-mixed bits.
 #[inline]
 fn hash(block: u64) -> u64 {
     let product = u128::from(block ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (product >> 64) as u64 ^ product as u64
 }
 
-/// A hint, without effect on results.
+/// Prefetches an entry. This is only a hint and does not affect results.
 #[inline(always)]
 fn prefetch(entry: &Entry) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of every x86-64, and a prefetch of any address faults never.
+    // SAFETY: every x86-64 processor has SSE, and a prefetch never faults, whatever the address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(entry).cast());

@@ -1,4 +1,4 @@
-//! The answer: what is in a trace.
+//! The figures that describe a trace.
 
 use super::by_op::ByOp;
 use super::contents::ContentUse;
@@ -111,20 +111,20 @@ pub struct VolumeUse {
     pub end_bytes: u64,
 }
 
-/// The table of features, each with a name: `[read_|write_]FEATURE[_STATISTIC]`.
+/// The table of features. Their names have the form `[read_|write_]FEATURE[_STATISTIC]`.
 ///
-/// Single figures: `block_req_count` requests, `cache_req_count` accesses to blocks,
-/// `io_req_byte` bytes, `seq_count` requests that begin where the volume's last ended,
-/// `misalignment_byte` bytes by which requests miss the bounds of blocks, `wss` bytes of distinct
-/// blocks; `write_..._split` is the writes' part of the whole; `range` and `min_offset` in bytes.
+/// Single figures: `block_req_count` requests; `cache_req_count` accesses to blocks; `io_req_byte`
+/// bytes; `seq_count` requests that begin where the previous request to the volume ended;
+/// `misalignment_byte` bytes by which requests miss block boundaries; `wss` bytes of distinct
+/// blocks; `write_..._split` the share of writes in the whole; `range` and `min_offset` in bytes.
 ///
 /// Distributions, with `_p0`, `_p1`, `_p5`, `_p10` and so on by fives to `_p95`, `_p99`, `_p100`
-/// and `_avg`: `size` bytes; `jd` jump distance, bytes from the end of the volume's last request
-/// (of the same operation) to the beginning of the next; `scan` blocks of a run of requests
-/// without a jump; `iat` inter-arrival time in µs; `page_popularity` a block's share of all
-/// accesses (of the operation).
+/// and `_avg`: `size` in bytes; `jd` the jump distance, in bytes from the end of the previous
+/// request to the volume (of the same operation) to the beginning of the next; `scan` the number of
+/// blocks in a run of requests without a jump; `iat` the inter-arrival time in µs;
+/// `page_popularity` a block's share of all accesses (of the operation).
 ///
-/// A figure of nothing, such as the mean size of no requests, is NaN here and null when written down.
+/// A figure without data, such as the mean size of no requests, is NaN here and null in output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Features(pub Vec<(String, f64)>);
 
@@ -137,7 +137,7 @@ impl Features {
 
 impl<'de> Deserialize<'de> for Features {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        // As written, what is not a number is null.
+        // NaN is written as null.
         let features = BTreeMap::<String, Option<f64>>::deserialize(d)?;
         let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
         Ok(Features(features.into_iter().map(|(name, value)| (name, number(value))).collect()))

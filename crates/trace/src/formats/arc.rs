@@ -1,7 +1,7 @@
 //! The traces of ARC's authors (Megiddo, Modha, "ARC: A Self-Tuning, Low Overhead Replacement
 //! Cache", FAST 2003), `.lis`: `start count ignored request`, in blocks of 512 B.
 //!
-//! They have no time and no operation: every request comes at 0 and reads.
+//! They record neither times nor operations: every request is a read at time 0.
 
 use super::{
     format::{Format, open_text},

@@ -1,10 +1,10 @@
-//! What blkparse prints for a blktrace capture, in its default form:
-//! `major,minor cpu sequence time pid event rwbs sector + sectors [process]`, and the same as
-//! CSV: `major,minor,sequence,time,pid,rwbs,sector,sectors`. Sectors are of 512 B, times in
-//! seconds with a fraction.
+//! The output of blkparse for a blktrace capture, in its default form,
+//! `major,minor cpu sequence time pid event rwbs sector + sectors [process]`, and as CSV,
+//! `major,minor,sequence,time,pid,rwbs,sector,sectors`. Sectors are of 512 B, times are in seconds
+//! with a fraction.
 //!
-//! Of the events of a request one is taken, by default Q, the moment at which it was queued
-//! (parameter `event`). A flush that comes with a write (rwbs "FW") is the write alone.
+//! Each request has several events, of which this reader takes one: by default Q, when the request
+//! was queued (parameter `event`). A write with a flush (rwbs "FW") is read as the write alone.
 
 use super::{
     format::{Format, open_text},
@@ -56,16 +56,17 @@ pub(crate) const CSV: Format = Format {
     },
 };
 
-/// What blktrace's letters say of a request.
+/// What the rwbs letters say about a request.
 #[derive(Clone, Copy)]
 struct Kind {
     op: Op,
     flags: Flags,
-    /// A flush goes before it.
+    /// Whether a flush precedes the request.
     flush: bool,
 }
 
-/// A request by blktrace's letters; `None` inside: no request that a cache sees.
+/// Parses rwbs letters. Returns `None` if they are invalid, and `Some(None)` for a request that a
+/// cache does not see.
 ///
 /// The letters are those of the kernel's `blk_fill_rwbs`: F first for a preceding flush, the
 /// operation, then F for FUA, A for read-ahead, S for synchronous, M for metadata.
@@ -86,7 +87,7 @@ fn rwbs(letters: &[u8]) -> Option<Option<Kind>> {
     }
 }
 
-/// "259,2" as a key that is a name, too.
+/// Returns `Some` if `word` is a device number such as "259,2".
 fn device_number(word: &[u8]) -> Option<()> {
     let mut s = Scan::new(word);
     number(s.field(b','))?;
@@ -97,7 +98,7 @@ fn volume_name(device: &[u8]) -> String {
     String::from_utf8_lossy(device).replace(',', ":")
 }
 
-/// Pushes one request; a write of nothing that carries a flush is the flush.
+/// Pushes one request. A request of 0 bytes with a flush becomes the flush.
 fn push(
     out: &mut Out<'_>,
     time_ns: u64,
@@ -118,7 +119,7 @@ fn push(
 
 struct Text {
     event: u8,
-    /// blkparse ends with a summary that has lines of all kinds.
+    /// Whether the summary at the end of blkparse's output has begun. Its lines have many forms.
     in_summary: bool,
 }
 

@@ -1,10 +1,11 @@
-//! What blktrace records, in binary: `blktrace -d DEV -o -`, one of its per-CPU files, or all of
-//! them put in order by `blkparse -i DEV -d FILE -O`.
+//! The binary records of blktrace: the output of `blktrace -d DEV -o -`, one of the per-CPU files,
+//! or all of these files merged in order by `blkparse -i DEV -d FILE -O`.
 //!
-//! Records of 48 bytes in the byte order of the machine that wrote them, told by the magic
-//! number; `pdu_len` bytes of further data follow each. Version 7 of the format, the only one
-//! since 2006. Of a request's events one is taken, by default Q (parameter `event`, as for
-//! `blkparse`); notes from the tracer and from drivers are no requests.
+//! A record has 48 bytes in the byte order of the machine that wrote it, which the magic number
+//! shows. `pdu_len` bytes of further data follow each record. The reader supports version 7 of the
+//! format, the only one since 2006. Each request has several events, of which the reader takes one,
+//! by default Q (parameter `event`, as for `blkparse`). It ignores notes from the tracer and from
+//! drivers.
 
 use super::params::Params;
 use super::{
@@ -33,7 +34,7 @@ pub(crate) const FORMAT: Format = Format {
 const VERSION: u8 = 7;
 const MAGIC: u32 = 0x6561_7400;
 
-/// Events by blkparse's letters, from number 1 on.
+/// The letters that blkparse prints for events, starting with event number 1.
 const EVENTS: &[u8] = b"QMFGSRDCPUTIXBA";
 
 /// Bits of the category, the upper half of an action.
@@ -59,7 +60,7 @@ struct Blktrace {
     event: u16,
 }
 
-/// The fields of a record that matter.
+/// The fields of a record that this reader uses.
 struct Fields {
     time_ns: u64,
     sector: u64,
@@ -69,7 +70,7 @@ struct Fields {
     pdu_bytes: u16,
 }
 
-/// `None` if the record has no magic number in either byte order.
+/// Reads the fields. Returns `None` if the record has no magic number in either byte order.
 fn fields(r: &[u8]) -> Option<Fields> {
     let magic = le32(r, 0);
     let wanted = MAGIC | u32::from(VERSION);
@@ -116,7 +117,7 @@ impl RecordParser for Blktrace {
             c if c & WRITE != 0 => Op::Write,
             _ => Op::Read,
         };
-        // The device number as the kernel has it: 12 bits of major, 20 of minor.
+        // The kernel's device number: 12 bits of major, 20 bits of minor.
         let name = |_: &[u8]| format!("{}:{}", f.device >> 20, f.device & 0xf_ffff);
         let volume = out.volumes.id(&f.device.to_le_bytes(), name);
         let offset = if op == Op::Flush { 0 } else { f.sector.saturating_mul(SECTOR_BYTES) };

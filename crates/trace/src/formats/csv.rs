@@ -1,10 +1,11 @@
-//! CSV whose columns have names: ours, and anyone's with a header line.
+//! CSV with named columns: Forebay's own, and any CSV file with a header line.
 //!
 //! Columns are found by their names in the header (see [`KNOWN`]) or by the parameters of the
-//! format: `csv:time=ts@us,op=kind,offset=lba@512,length=bytes@1,volume=disk,header=no,sep=tab`.
-//! A column is named as in the header or by its number from 1; after @ comes its unit, for times
-//! ns, us, ms, s or 100ns, for offsets and lengths the bytes in one. Lengths may be left out if
-//! `length=4096b` gives one for all; operations if `op=read` does.
+//! format: `csv:time=ts@us,op=kind,offset=lba@512,length=bytes@1,volume=disk,header=no,sep=tab`. A
+//! parameter gives the name of the column in the header or its number, counted from 1. The unit
+//! follows after @: ns, us, ms, s or 100ns for times, a number of bytes for offsets and lengths. A
+//! file needs no column of lengths if `length=4096b` gives the length of all requests, and no
+//! column of operations if `op=read` gives the operation of all requests.
 
 use super::{
     format::{Format, open_text, read_or_write},
@@ -32,7 +33,7 @@ pub(crate) const FORMAT: Format = Format {
     },
 };
 
-/// What a column may hold.
+/// The kind of value in a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Field {
     Time,
@@ -46,8 +47,9 @@ enum Field {
     Hashes,
 }
 
-/// Column names understood without being told, in lower case: what they hold and in which unit
-/// (nanoseconds or bytes; 0: the name does not say, so the user must).
+/// Column names that are recognised without parameters, in lower case, with the kind and the unit
+/// of their values. The unit is in nanoseconds or bytes; 0 means that the name does not imply a
+/// unit, so the user must give it.
 const KNOWN: &[(&str, Field, u64)] = &[
     ("time_ns", Field::Time, 1),
     ("timestamp_ns", Field::Time, 1),
@@ -96,19 +98,19 @@ fn known(name: &[u8]) -> Option<(Field, u64)> {
     found.map(|(_, field, unit)| (*field, *unit)).or_else(|| known_time(name))
 }
 
-/// A time with its unit behind it: `Time (s)`, `timestamp[us]`, `time ms`.
+/// Recognises a time column whose name ends with a unit: `Time (s)`, `timestamp[us]`, `time ms`.
 fn known_time(name: &[u8]) -> Option<(Field, u64)> {
     let lower = name.to_ascii_lowercase();
     let behind = ["timestamp", "time"].iter().find_map(|t| lower.strip_prefix(t.as_bytes()))?;
     let unit = match behind.trim_ascii() {
         [b'(', unit @ .., b')'] | [b'[', unit @ .., b']'] => unit.trim_ascii(),
-        // (`times` are no seconds.)
+        // (`times` is not a time in seconds.)
         _ => behind.strip_prefix(b" ").or_else(|| behind.strip_prefix(b"_"))?,
     };
     parse_unit(Field::Time, std::str::from_utf8(unit).ok()?).map(|unit| (Field::Time, unit))
 }
 
-/// One column that is used.
+/// A column that is read.
 #[derive(Clone, Copy, Debug)]
 struct Column {
     at: usize,
@@ -121,10 +123,11 @@ struct Csv {
     separator: u8,
     /// Whether the next line is the header.
     header: bool,
-    /// The user says that there are no times.
+    /// Whether the user says that there are no times.
     without_times: bool,
     op: Option<Op>,
-    /// Neither a column nor the user tells the operations: all are taken for reads.
+    /// Whether all requests are assumed to be reads, because neither a column nor the user gives
+    /// operations.
     op_assumed: bool,
     length: Option<u64>,
     expected: String,
@@ -172,7 +175,7 @@ impl Csv {
         Ok(csv)
     }
 
-    /// Columns that the user names.
+    /// Adds the columns that the user names.
     fn use_params(&mut self, names: &[&[u8]], params: &mut Params) -> Result<()> {
         const FIELDS: [(&str, Field); 9] = [
             ("time", Field::Time),
@@ -228,7 +231,7 @@ impl Csv {
         Ok(())
     }
 
-    /// Columns whose names tell what they hold, unless the user said so.
+    /// Adds columns by their names in the header, except for values that the user has specified.
     fn use_header(&mut self, names: &[&[u8]]) {
         for (at, name) in names.iter().enumerate() {
             let Some((field, unit)) = known(name) else { continue };
@@ -242,8 +245,9 @@ impl Csv {
         }
     }
 
-    /// libCacheSim's `time,obj_id,obj_size,op`: seconds, and objects that are addresses in sectors
-    /// unless told otherwise; without a column of operations all are reads.
+    /// Applies the defaults for libCacheSim's `time,obj_id,obj_size,op`: times are in seconds,
+    /// objects are addresses in sectors unless the user says otherwise, and all requests are reads
+    /// if there is no column of operations.
     fn take_for_libcachesim(&mut self, names: &[&[u8]], source: &mut Source) {
         let column =
             |name: &[u8]| names.iter().position(|n| unquoted(n).eq_ignore_ascii_case(name));
@@ -294,7 +298,8 @@ impl Csv {
         }
     }
 
-    /// A trace may have no times, but more often its time column is only called something else.
+    /// Notes a doubt if there is no time column. Some traces have no times, but more often the
+    /// column has a name that is not recognised.
     fn doubt_times(&self, source: &mut Source) {
         if self.without_times || self.columns.iter().any(|c| c.field == Field::Time) {
             return;
@@ -419,7 +424,7 @@ fn operation(text: &[u8]) -> Option<Op> {
         b"1" => Op::Write,
         b"2" | b"t" | b"trim" | b"d" | b"discard" | b"unmap" => Op::Trim,
         b"3" | b"f" | b"flush" | b"sync" => Op::Flush,
-        // Those of key-value caches, as libCacheSim has them.
+        // Operations of key-value caches, as libCacheSim names them.
         b"get" | b"gets" => Op::Read,
         b"set" | b"add" | b"replace" | b"cas" | b"append" | b"prepend" => Op::Write,
         b"delete" => Op::Trim,
@@ -440,7 +445,7 @@ fn parse_unit(field: Field, text: &str) -> Option<u64> {
     }
 }
 
-/// Comma, unless the line has none but tabs or semicolons.
+/// Guesses the separator: a comma, or a tab or semicolon if the line has no comma.
 fn separator(line: &[u8]) -> u8 {
     let has = |b| line.contains(&b);
     [b',', b'\t', b';'].into_iter().find(|b| has(*b)).unwrap_or(b',')
@@ -463,7 +468,7 @@ fn unquoted(field: &[u8]) -> &[u8] {
     }
 }
 
-/// What our own writer says of hashes in a comment: `# hashes md5 512 16`.
+/// Reads the comment in which our own writer describes the hashes: `# hashes md5 512 16`.
 fn hash_info(head: &[u8]) -> Option<HashInfo> {
     let line = head.split(|b| *b == b'\n').take_while(|l| !is_content(l));
     let text = line.filter_map(|l| l.strip_prefix(b"# hashes ")).next()?;

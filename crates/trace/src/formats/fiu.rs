@@ -1,7 +1,7 @@
 //! FIU's I/O deduplication traces (Koller, Rangaswami, "I/O Deduplication", FAST 2010): text,
-//! `time ns, pid, process, lba, size, R|W, major, minor, hashes`, with addresses and sizes in
-//! units of 512 B and the MD5 hashes of the content in hexadecimal, one for each sector (the
-//! "homes" traces) or one for each 4 KiB (the others). Which, the number of hashes tells.
+//! `time ns, pid, process, lba, size, R|W, major, minor, hashes`, with addresses and sizes in units
+//! of 512 B. The MD5 hashes of the content are in hexadecimal, one for each sector (the "homes"
+//! traces) or one for each 4 KiB (the others); the number of hashes shows which.
 
 use super::{
     format::{Format, open_text, read_or_write},
@@ -84,8 +84,8 @@ impl LineParser for Fiu {
 }
 
 impl Fiu {
-    /// Whether `digits` hexadecimal digits fit the request; learns the unit from the first that
-    /// is not ambiguous.
+    /// Returns `Some` if `digits` hexadecimal digits of hashes fit a request of `length` bytes.
+    /// Learns the hashed unit from the first request that is not ambiguous.
     fn check_unit(&mut self, length: u64, digits: u64) -> Option<()> {
         if digits == 0 {
             return Some(());
@@ -96,7 +96,7 @@ impl Fiu {
         match self.unit_bytes {
             Some(unit) => fits(unit).then_some(()),
             None if fits(SECTOR_BYTES) => {
-                // A single sector has one hash either way.
+                // A single sector has one hash with either unit.
                 self.unit_bytes = (length > SECTOR_BYTES).then_some(SECTOR_BYTES);
                 Some(())
             }

@@ -1,4 +1,4 @@
-//! What a trace format is, and what formats share.
+//! The definition of a trace format, and code that formats share.
 
 use super::params::Params;
 use super::records::{RecordParser, Records};
@@ -13,11 +13,11 @@ use crate::{
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Format {
-    /// Its name, as given to `--format`.
+    /// Name, as given to `--format`.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Short description.
     pub summary: &'static str,
-    /// How sure it is, from 0 to 100, that a file is its own.
+    /// Returns the confidence, from 0 to 100, that a file has this format.
     pub(crate) detect: fn(&Head<'_>) -> u8,
     pub(crate) open: fn(Source, &OpenOptions, Params) -> Result<Box<dyn TraceReader>>,
 }
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Format {
     }
 }
 
-/// The beginning of a file, for formats to recognise.
+/// The beginning of a file, by which formats recognise it.
 pub(crate) struct Head<'a> {
     pub(crate) bytes: &'a [u8],
     /// Whether `bytes` is the whole file.
@@ -42,7 +42,8 @@ impl<'a> Head<'a> {
         Head { bytes, all, text: is_text(bytes) }
     }
 
-    /// Its whole lines (also a last one without a line end, if it is the whole file).
+    /// The complete lines. If `bytes` is the whole file, this includes a last line without a line
+    /// end.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let end = if self.all {
             self.bytes.len()
@@ -53,8 +54,8 @@ impl<'a> Head<'a> {
         bytes.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l))
     }
 
-    /// The score of a text format whose lines look as `is_ours` says: all of the first lines
-    /// must, apart from empty ones and comments.
+    /// Returns `score` if there are lines and `is_ours` accepts each of the first 10, not counting
+    /// empty lines and comments; otherwise 0.
     pub(crate) fn score_lines(&self, score: u8, is_ours: impl Fn(&[u8]) -> bool) -> u8 {
         let mut lines =
             self.lines().filter(|l| !l.trim_ascii().is_empty() && l[0] != b'#').take(10).peekable();
@@ -78,7 +79,7 @@ pub(crate) fn open_records<P: RecordParser + Send + 'static>(
     Ok(Box::new(Rebased::new(Records::new(source, options, parser)?)))
 }
 
-/// "r", "read", "w" or "write" in any case.
+/// Parses "r", "read", "w" or "write", in upper or lower case.
 pub(crate) fn read_or_write(name: &[u8]) -> Option<forebay_block::Op> {
     let is = |letter: u8, word: &[u8]| {
         matches!(name, [b] if b.eq_ignore_ascii_case(&letter)) || name.eq_ignore_ascii_case(word)

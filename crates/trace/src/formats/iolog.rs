@@ -1,8 +1,8 @@
 //! fio's I/O logs, versions 2 and 3, as `write_iolog` writes and `read_iolog` replays them.
 //!
-//! A first line names the version. Then `[time us] file action [offset length]`: version 3 has
-//! the time, version 2 has `wait` actions instead, whose offset is a time in microseconds. Files
-//! are volumes.
+//! The first line names the version. The other lines are `[time us] file action [offset length]`:
+//! version 3 has the time, version 2 has `wait` actions instead, whose offset is a time in
+//! microseconds. Each file is a volume.
 
 use super::{
     format::{Format, open_text},

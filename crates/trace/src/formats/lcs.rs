@@ -3,8 +3,8 @@
 //! record; version 2 adds operation and tenant, version 3 a 64-bit size and a time to live, the
 //! later ones features at the record's end.
 //!
-//! As in oracleGeneral the object is the address in units that the format does not tell
-//! (parameter `unit`). A tenant is a volume.
+//! As in oracleGeneral, an object is an address in a unit that the format does not specify
+//! (parameter `unit`). Each tenant is a volume.
 
 use super::{
     format::{Format, open_records},
@@ -29,7 +29,7 @@ pub(crate) const FORMAT: Format = Format {
     },
 };
 
-/// Whether the objects seem to be other than addresses in sectors.
+/// Notes a doubt if the objects do not seem to be addresses in sectors.
 fn doubt(source: &mut Source) {
     let head = std::mem::take(&mut source.head);
     let mut parser = Lcs { unit: 1, version: 1 };

@@ -1,8 +1,8 @@
 //! The trace formats: one file and one line of [`FORMATS`] each.
 //!
-//! A text format is a [`text::LineParser`], a binary one a [`records::RecordParser`]; what reads
-//! lines and records, counts, reports and skips is shared. Detection asks every format how sure
-//! it is that the file's first bytes are its own.
+//! A text format implements [`text::LineParser`], a binary format [`records::RecordParser`]; the
+//! code that reads, counts, reports and skips lines and records is shared. Detection asks every
+//! format for its confidence that the file's first bytes have this format.
 
 mod arc;
 mod blkparse;
@@ -62,7 +62,7 @@ pub(crate) fn names() -> String {
     FORMATS.iter().map(|f| f.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The format named.
+/// Finds a format by its name, in upper or lower case.
 pub(crate) fn by_name(name: &str) -> Result<&'static Format> {
     FORMATS
         .iter()
@@ -70,10 +70,11 @@ pub(crate) fn by_name(name: &str) -> Result<&'static Format> {
         .ok_or_else(|| TraceError::NoSuchFormat { name: name.to_owned(), known: names() })
 }
 
-/// Refuses a format that the user named if the file begins with the magic number of another.
+/// Rejects the format that the user named if the file begins with the magic number of another
+/// format.
 ///
 /// # Errors
-/// If it does.
+/// [`TraceError::OtherFormat`], if it does.
 pub(crate) fn check_named(named: &Format, source: &Source) -> Result<()> {
     let head = Head::new(&source.head, source.head_is_all());
     match FORMATS.iter().find(|f| (f.detect)(&head) == CERTAIN) {
@@ -86,10 +87,10 @@ pub(crate) fn check_named(named: &Format, source: &Source) -> Result<()> {
     }
 }
 
-/// How sure a format is whose magic number the file has.
+/// Score of a format whose magic number the file has.
 const CERTAIN: u8 = 100;
 
-/// The format of a file, by its beginning.
+/// Detects the format of a file from its beginning.
 pub(crate) fn detect(source: &Source) -> Result<&'static Format> {
     let unknown = |hint: &str| TraceError::UnknownFormat {
         path: source.path.clone(),
@@ -97,7 +98,8 @@ pub(crate) fn detect(source: &Source) -> Result<&'static Format> {
         known: names(),
     };
     if source.head.is_empty() {
-        // A recording that was cut off before its first checkpoint may have no bytes; no format would help.
+        // A recording that was cut off before its first checkpoint may be empty; naming a format
+        // would not help.
         return Err(match source.path.extension().is_some_and(|ext| ext == "partial") {
             true => source.error(io::Error::new(
                 io::ErrorKind::UnexpectedEof,

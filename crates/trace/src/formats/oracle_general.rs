@@ -2,9 +2,9 @@
 //! object u64, size u32 bytes, next access i64` (the number of the request that accesses the
 //! object next, -1 if none).
 //!
-//! The format knows objects, not addresses: for block traces the object is the address in units
-//! that it does not tell (512 B in the published ones; parameter `unit`). It carries no
-//! operation: all requests read as reads.
+//! The format records objects, not addresses. In block traces, an object is an address in a unit
+//! that the format does not specify (512 B in the published traces; parameter `unit`). The format
+//! does not record operations, so all requests are reads.
 
 use super::{
     format::{Format, Head, open_records},
@@ -59,7 +59,8 @@ impl RecordParser for OracleGeneral {
     }
 }
 
-/// Times must not go back and next accesses must lie ahead.
+/// Recognises records by their times, which must not go back, and their next accesses, which must
+/// lie ahead.
 fn detect(head: &Head<'_>) -> u8 {
     if head.text || head.bytes.len() < 24 {
         return 0;

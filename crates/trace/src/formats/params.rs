@@ -1,4 +1,4 @@
-//! What may follow a format's name: `csv:time=ts@us,offset=lba@512`.
+//! Parameters after a format's name, as in `csv:time=ts@us,offset=lba@512`.
 
 use crate::{Result, TraceError};
 
@@ -45,7 +45,7 @@ impl Params {
         }
     }
 
-    /// The error that `key` has a value that is not what it should be.
+    /// The error for an invalid value of `key`; `wanted` describes valid values.
     pub(crate) fn bad(&self, key: &str, value: &str, wanted: &str) -> TraceError {
         TraceError::Options(format!(
             "format {}: {key} is \"{value}\", but should be {wanted}",
@@ -53,7 +53,7 @@ impl Params {
         ))
     }
 
-    /// Makes sure that nothing is left that the format does not know.
+    /// Returns an error if parameters are left that the format does not know.
     pub(crate) fn finish(self, known: &str) -> Result<()> {
         match self.pairs.first() {
             None => Ok(()),

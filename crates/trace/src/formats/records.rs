@@ -12,10 +12,10 @@ use crate::{
     source::Source,
 };
 
-/// Records that are read at once.
+/// Number of records to read at a time.
 const BUFFER_RECORDS: usize = 2048;
 
-/// Parses the records of one format. Must not panic on anything.
+/// Parses the records of one format. Must not panic, whatever the input.
 pub(crate) trait RecordParser {
     /// The format's name.
     const NAME: &'static str;
@@ -23,20 +23,20 @@ pub(crate) trait RecordParser {
     const CLOCK: Clock = Clock::Unknown;
     /// What a record should be, for messages.
     const EXPECTED: &'static str;
-    /// Whether the parser numbers volumes; else there is one.
+    /// Whether the parser numbers volumes; if not, the trace has one volume.
     const NUMBERED_VOLUMES: bool = false;
     /// Bytes before the first record.
     const HEADER_BYTES: usize = 0;
 
-    /// Takes the header.
+    /// Parses the header.
     ///
     /// # Errors
-    /// What was expected of it.
+    /// A description of the expected header, if this header is invalid.
     fn header(&mut self, _header: &[u8]) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whether requests say what they do; else all of them are made reads.
+    /// Whether records have operations; if not, all requests are reads.
     fn records_operations(&self) -> bool {
         true
     }
@@ -44,21 +44,21 @@ pub(crate) trait RecordParser {
     /// Bytes in a record.
     fn record_bytes(&self) -> usize;
 
-    /// Bytes after this record that belong to it and do not matter.
+    /// Number of bytes after this record that belong to it and are skipped.
     fn following_bytes(&self, _record: &[u8]) -> usize {
         0
     }
 
-    /// The request that a record of exactly that many bytes is, if it is one, of which nothing else is
-    /// known and after which no bytes are passed over. Any other record is one for
-    /// [`RecordParser::record`], as is an impossible request.
+    /// Parses a record of exactly [`RecordParser::record_bytes`] bytes that is a request without
+    /// optional values and without following bytes. Returns `None` for any other record.
+    /// [`RecordParser::record`] then parses it, as it also does if the request is impossible.
     #[inline]
     fn request(&mut self, _record: &[u8], _volumes: &mut VolumeTable) -> Option<Request> {
         None
     }
 
-    /// Parses one record, of exactly that many bytes, and pushes at most one request: whether it
-    /// did, or `None` if the record is bad.
+    /// Parses one record of exactly [`RecordParser::record_bytes`] bytes and pushes at most one
+    /// request. Returns whether it pushed a request, or `None` if the record is bad.
     #[inline]
     fn record(&mut self, record: &[u8], out: &mut Out<'_>) -> Option<bool> {
         let request = self.request(record, out.volumes)?;
@@ -67,12 +67,12 @@ pub(crate) trait RecordParser {
     }
 }
 
-/// The records of a file as requests.
+/// Reads the records of a file as requests.
 pub(crate) struct Records<P> {
     source: Source,
     parser: P,
     volumes: VolumeTable,
-    /// Bytes that were read: those from `taken` to `filled` are still to be parsed.
+    /// Bytes read from the file. Those from `taken` to `filled` have yet to be parsed.
     buffer: Vec<u8>,
     taken: usize,
     filled: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Records<P> {
     offset: u64,
     /// The time of the first request.
     first_ns: Option<u64>,
-    /// Bytes to pass over before it.
+    /// Bytes to skip before the next record.
     following: usize,
     skip_bad: bool,
     counters: Counters,
@@ -122,7 +122,7 @@ impl<P: RecordParser> Records<P> {
     }
 
     fn refill(&mut self) -> Result<()> {
-        // Kept at its length, so that it is zeroed once. Less than a record is left in it.
+        // The buffer keeps its length, so it is zeroed only once. Less than a record is left in it.
         self.buffer.resize(self.record_bytes * BUFFER_RECORDS, 0);
         self.buffer.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
@@ -138,7 +138,8 @@ impl<P: RecordParser> Records<P> {
         Ok(())
     }
 
-    /// Takes as many records in a row as are nothing but requests, `max` at most.
+    /// Appends the next records, at most `max`, up to the first that is not a plain and possible
+    /// request ([`RecordParser::request`]).
     fn take_requests(&mut self, batch: &mut Batch, max: usize) {
         let record_bytes = self.parser.record_bytes();
         let first_ns = &mut self.first_ns;
@@ -250,9 +251,9 @@ impl<P: RecordParser + Send> Raw for Records<P> {
     }
 }
 
-/// Notes a doubt if a trace of objects and sizes, read as addresses in sectors because nobody said
-/// otherwise, seems to have numbers of blocks: all its requests have one size, and still begin at
-/// any sector of it.
+/// Notes a doubt if a trace of objects and sizes, which is read as addresses in sectors by default,
+/// seems to count in blocks: all its requests have the same size, but they start at arbitrary
+/// sectors of blocks of this size.
 pub(crate) fn doubt_unit(
     source: &mut Source,
     told: impl Fn(u64) -> String,
@@ -281,10 +282,10 @@ pub(crate) fn doubt_unit(
     }
 }
 
-/// Fewer records than this may look like anything.
+/// With fewer records than this, any pattern may be chance.
 const DOUBTED_RECORDS_MIN: usize = 8;
 
-/// Little-endian number at `at`; the record is known to be long enough.
+/// Reads the little-endian 64-bit number at byte `at`. The record must be long enough.
 #[inline]
 pub(crate) fn le64(record: &[u8], at: usize) -> u64 {
     let mut b = [0; 8];
@@ -292,7 +293,7 @@ pub(crate) fn le64(record: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(b)
 }
 
-/// As [`le64`], of 32 bits.
+/// Like [`le64`], for 32 bits.
 #[inline]
 pub(crate) fn le32(record: &[u8], at: usize) -> u32 {
     let mut b = [0; 4];
@@ -300,7 +301,7 @@ pub(crate) fn le32(record: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(b)
 }
 
-/// As [`le64`], of 16 bits.
+/// Like [`le64`], for 16 bits.
 #[inline]
 pub(crate) fn le16(record: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([record[at], record[at + 1]])
@@ -312,7 +313,7 @@ mod tests {
     use crate::formats::{lcs::Lcs, oracle_general::OracleGeneral, vscsi::Binary};
     use proptest::prelude::*;
 
-    /// A format without [`RecordParser::request`]: every record is looked at on its own.
+    /// A format without [`RecordParser::request`]: every record is parsed individually.
     struct OneByOne<P>(P);
 
     impl<P: RecordParser> RecordParser for OneByOne<P> {
@@ -335,7 +336,7 @@ mod tests {
         }
     }
 
-    /// All that comes of reading: each batch, and what ended it.
+    /// Everything that reading returns: batches, the error that ended it, counters and volumes.
     fn read<P: RecordParser + Send>(
         parser: P,
         bytes: &[u8],
@@ -360,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Records whose bytes are mostly those of a good one, so that good and bad ones take turns.
+    /// Records that are mostly copies of a good one, so that good and bad records alternate.
     fn damaged(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
         let n = good.len();
         let damage = prop::collection::vec((0usize..900, 0..n, any::<u8>()), 0..6);

@@ -1,4 +1,4 @@
-//! Taking numbers and fields off a line, fast and without panicking on anything.
+//! Takes numbers and fields from a line, fast and without panicking on any input.
 
 /// The part of a line not yet taken.
 pub(crate) struct Scan<'a> {
@@ -27,10 +27,10 @@ impl<'a> Scan<'a> {
         (i > 0).then_some(value)
     }
 
-    /// A decimal number with an optional fraction, in units of 1/`scale` (a power of ten); `u64::MAX` if
-    /// it is larger.
+    /// A decimal number with an optional fraction, in units of 1/`scale` (a power of ten);
+    /// `u64::MAX` if it is larger.
     ///
-    /// Digits too fine for the unit are cut off.
+    /// Digits beyond the precision of the unit are cut off.
     pub(crate) fn decimal(&mut self, scale: u64) -> Option<u64> {
         let whole = if self.rest.first() == Some(&b'.') { 0 } else { self.number()? };
         let mut value = whole.saturating_mul(scale);

@@ -2,7 +2,7 @@
 //!
 //! DiskSim: `time ms (with a fraction), device, block, size in blocks, flags (bit 0: read)`.
 //! MQSim and SSDsim: `time ns, device, block, size in blocks, type (0 write, 1 read)`.
-//! Blocks are of 512 B. Only the fraction tells one from the other.
+//! Blocks are of 512 B. Only the fraction distinguishes the two.
 
 use super::{
     format::{Format, Head, open_text},

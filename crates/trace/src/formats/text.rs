@@ -10,21 +10,23 @@ use crate::{
 };
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 
-/// No line of any format is longer: content hashes of 16 MiB requests fit.
+/// Maximum length of a line. The content hashes of a 16 MiB request fit.
 const LINE_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 256 << 10;
 /// A batch with this many bytes of content hashes is full, so that memory stays bounded.
 const BATCH_HASH_BYTES: usize = 16 << 20;
-/// Addresses beyond what any device has: offset + length stays within an `i64`.
+/// Maximum of offset + length: it fits an `i64`, and no device is larger.
 pub(crate) const END_MAX: u64 = i64::MAX as u64;
-/// Times since a trace's first request are within an `i64`, too, so that adding latencies to them does not
-/// overflow.
+/// Maximum time since the first request of a trace. It fits an `i64`, too, so that adding latencies
+/// to it does not overflow.
 pub(crate) const TIME_NS_MAX: u64 = i64::MAX as u64;
-/// No device takes a longer read or write; larger lengths in a file are damage.
+/// Maximum length of a read or write. No device accepts more, so a larger length in a file is
+/// damage.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 32;
 
-/// What a request should be that cannot be meant, so that users of traces need not fear overflow or endless
-/// loops; `None` if it can. The trace's first request came at `first_ns`, if there was one.
+/// Returns what a request should have been if it is impossible, or `None` if it is possible. Code
+/// that uses traces can then rely on the absence of overflows and endless loops. `first_ns` is the
+/// time of the trace's first request, if there was one.
 #[inline]
 pub(crate) fn impossible(request: &Request, first_ns: Option<u64>) -> Option<&'static str> {
     let Request { time, op, offset, length, .. } = *request;
@@ -40,52 +42,53 @@ pub(crate) fn impossible(request: &Request, first_ns: Option<u64>) -> Option<&'s
     (time.0 == u64::MAX).then_some("a time of less than 2^64 ns")
 }
 
-/// How a format's requests say which volume they are for.
+/// How the requests of a format identify their volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Volumes {
-    /// They do not: there is one, named after the file.
+    /// They do not: there is one volume, named after the file.
     One,
-    /// By numbers that mean something within the file only.
+    /// By numbers that have a meaning only within the file.
     Numbered,
     /// By names that mean the same in every file of a capture.
     Named,
 }
 
-/// What a line turned out to be.
+/// The kind of a well-formed line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     /// A request, pushed to the batch.
     Request,
-    /// Well formed, but no request.
+    /// Well formed, but not a request.
     Other,
 }
 
-/// Parses the lines of one format. A plain function of its state and the line: it must not panic
-/// on anything.
+/// Parses the lines of one format. The result depends only on the parser's state and the line. Must
+/// not panic, whatever the line.
 pub(crate) trait LineParser {
     /// The format's name.
     const NAME: &'static str;
     /// What times count from.
     const CLOCK: Clock = Clock::Unknown;
-    /// How its requests say which volume they are for.
+    /// How requests identify their volume.
     const VOLUMES: Volumes = Volumes::One;
-    /// How its requests say which volume they are for, where that is another matter for each file.
+    /// Like [`LineParser::VOLUMES`], for a format in which this differs from file to file.
     fn volumes(&self) -> Volumes {
         Self::VOLUMES
     }
     /// What a line should look like, for messages.
     const EXPECTED: &'static str;
 
-    /// Parses one line (without its end) and pushes at most one request. `None` if it is bad;
-    /// what was pushed then is taken back.
+    /// Parses one line (without its line end) and pushes at most one request. Returns `None` if the
+    /// line is bad; the caller then removes what was pushed.
     fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line>;
 
-    /// What to say instead of [`LineParser::EXPECTED`] about the line just refused.
+    /// What the line that was just rejected should have looked like; by default
+    /// [`LineParser::EXPECTED`].
     fn expected(&self) -> String {
         Self::EXPECTED.to_owned()
     }
 
-    /// Whether requests say what they do; else all of them are made reads.
+    /// Whether lines have operations; if not, all requests are reads.
     fn records_operations(&self) -> bool {
         true
     }
@@ -96,13 +99,13 @@ pub(crate) trait LineParser {
     }
 }
 
-/// Where parsers put what they find.
+/// Receives what parsers find.
 pub(crate) struct Out<'a> {
     pub(crate) batch: &'a mut Batch,
     pub(crate) volumes: &'a mut VolumeTable,
-    /// When the trace's first request came.
+    /// Time of the trace's first request.
     first_ns: Option<u64>,
-    /// What the request that was refused should have been.
+    /// What the last request should have been, if it was rejected.
     pub(crate) impossible: Option<&'static str>,
 }
 
@@ -129,7 +132,7 @@ impl<'a> Out<'a> {
         self.push_request(Request { time, volume, op, flags, offset, length })
     }
 
-    /// Pushes a request made elsewhere, unless it is impossible.
+    /// Like [`Out::push`], for a request that is already assembled.
     #[inline]
     pub(crate) fn push_request(&mut self, request: Request) -> Option<()> {
         self.impossible = impossible(&request, self.first_ns);
@@ -137,7 +140,7 @@ impl<'a> Out<'a> {
     }
 }
 
-/// The lines of a file as requests.
+/// Reads the lines of a file as requests.
 pub(crate) struct Lines<P> {
     source: Source,
     parser: P,
@@ -172,7 +175,7 @@ impl<P: LineParser> Lines<P> {
         }
     }
 
-    /// Reads more into the buffer, dropping what was taken.
+    /// Removes the parsed lines from the buffer and reads more into it.
     fn refill(&mut self) -> Result<()> {
         self.buffer.drain(..self.taken);
         self.taken = 0;
@@ -289,7 +292,7 @@ impl<P: LineParser + Send> Raw for Lines<P> {
     }
 }
 
-/// Whether a line has nothing in it but blanks.
+/// Whether a line contains nothing but white space.
 pub(crate) fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }

@@ -1,13 +1,13 @@
 //! VMware vscsiStats captures, such as the CloudPhysics traces.
 //!
-//! Two binary layouts, little-endian without padding, told apart by the high byte of their
+//! Two binary layouts, little-endian without padding, distinguished by the high byte of their
 //! version field: v1 has `sn u32, length u32 bytes, segments u32, command u16, version u16,
 //! lbn u64, time u64 us`; v2 has `command u16, version u16, sn u32, length u32, segments u32,
 //! lbn u64, time u64 us, response u64 us`. Blocks are of 512 B.
 //!
-//! And the same as text, with a header line: `version,time,op,size,lbn`, with the SCSI operation
-//! in hexadecimal and the time in *seconds* (compared with the binary form of the same trace,
-//! all 113,872 rows of CloudPhysics' sample agree on that).
+//! There is also a text form with a header line, `version,time,op,size,lbn`, with the SCSI
+//! operation in hexadecimal and the time in *seconds* (all 113,872 rows of CloudPhysics' sample
+//! agree on this with the binary form of the same trace).
 
 use super::{
     format::{Format, Head, open_records, open_text},
@@ -55,7 +55,8 @@ pub(crate) const CSV: Format = Format {
 
 const HEADER: &[u8] = b"version,time,op,size,lbn";
 
-/// What the SCSI operation code does: the group code apart, all sizes of READ and so on.
+/// Maps a SCSI operation code to an operation. Commands that differ only in their size, such as
+/// READ(6) and READ(16), map to the same operation.
 fn scsi_op(code: u64) -> Option<Scsi> {
     Some(match code {
         0x08 | 0x28 | 0xa8 | 0x88 => Scsi::Block(Op::Read),
@@ -72,7 +73,8 @@ enum Scsi {
     Other,
 }
 
-/// What one command is: a request, another command, or (the outer `None`) impossible.
+/// Converts one command. Returns `Some(None)` for a command that is not a request, and `None` for
+/// an impossible one.
 #[inline]
 fn command(code: u64, time_ns: u64, lbn: u64, length: u64) -> Option<Option<Request>> {
     let Scsi::Block(op) = scsi_op(code)? else { return Some(None) };
@@ -85,7 +87,7 @@ fn command(code: u64, time_ns: u64, lbn: u64, length: u64) -> Option<Option<Requ
 pub(super) struct Binary<const VERSION: u8>;
 
 impl<const VERSION: u8> Binary<VERSION> {
-    /// As [`command`].
+    /// Parses a record and returns what [`command`] returns, or `None` if the version differs.
     #[inline]
     fn parse(r: &[u8]) -> Option<Option<Request>> {
         let (code, version, length) = if VERSION == 1 {
@@ -127,7 +129,8 @@ impl<const VERSION: u8> RecordParser for Binary<VERSION> {
     }
 }
 
-/// Each of the first 100 records must have this version, a one-byte command and, if it moves data, a possible range.
+/// Requires that each of the first 100 records has this version, a one-byte command and, if it
+/// moves data, a possible range.
 fn detect<P: RecordParser>(head: &Head<'_>, mut parser: P) -> u8 {
     let size = parser.record_bytes();
     if head.text || head.bytes.len() < size {

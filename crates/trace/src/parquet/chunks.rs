@@ -18,7 +18,7 @@ use crate::{Result, TraceError};
 pub(super) enum Chunks {
     File(File),
     Memory(Bytes),
-    /// A file without its end, and the end from its last checkpoint.
+    /// An unfinished file, and the end of the file that its last checkpoint saved.
     Checkpointed {
         file: File,
         bytes: u64,
@@ -32,7 +32,7 @@ impl Chunks {
         File::open(path).map(Chunks::File).map_err(error)
     }
 
-    /// An unfinished file, up to its last checkpoint; `None` if it has none.
+    /// Opens an unfinished file, up to its last checkpoint. Returns `None` if it has none.
     pub(super) fn open_checkpointed(path: &Path) -> Option<Self> {
         let end = Bytes::from(std::fs::read(index_path(path)).ok()?);
         let file = File::open(path).ok()?;
@@ -41,7 +41,7 @@ impl Chunks {
     }
 }
 
-/// Where the end of an unfinished file is kept.
+/// Path of the file that holds the end of an unfinished file.
 pub(super) fn index_path(partial: &Path) -> PathBuf {
     let mut name = partial.as_os_str().to_owned();
     name.push(".index");

@@ -1,4 +1,4 @@
-//! The key-value metadata: what a trace says of itself.
+//! The key-value metadata, which describes the trace.
 
 use parquet::file::metadata::{FileMetaData, KeyValue};
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,11 @@ const HASHES: &str = "forebay.trace.hashes";
 const SAMPLE: &str = "forebay.trace.sample";
 const PROVENANCE: &str = "forebay.trace.provenance";
 
-/// The value of [`VOLUME_NAMES`] if the names mean nothing outside the file. Without the key, volumes of
-/// the same name in several files of a capture are one.
+/// The value of [`VOLUME_NAMES`] if the names have no meaning outside the file. Without the key,
+/// volumes with equal names in several files of a capture are the same volume.
 const OWN_NAMES: &str = "own";
 
-/// More volumes than this in a file's metadata are taken for damage.
+/// A file whose metadata has more volumes than this is considered damaged.
 const VOLUMES_MAX: u32 = 1 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -37,7 +37,7 @@ struct HashesEntry {
     digest_bytes: u32,
 }
 
-/// The pairs that describe `m`.
+/// The key-value pairs that describe `m`.
 pub(super) fn to_pairs(m: &Metadata) -> Vec<KeyValue> {
     let json = |v: serde_json::Result<String>| v.expect("plain data becomes JSON");
     let volumes: Vec<VolumeEntry> = (0..)
@@ -72,10 +72,10 @@ pub(super) fn to_pairs(m: &Metadata) -> Vec<KeyValue> {
     pairs
 }
 
-/// What a file says of itself, and its format version (`None` if another program made it).
+/// Reads the metadata of a file and its format version (`None` if another program wrote the file).
 ///
 /// # Errors
-/// Which key makes no sense.
+/// A message that names a key with an invalid value.
 pub(super) fn from_file(file: &FileMetaData) -> Result<(Metadata, Option<u32>), String> {
     let get = |key: &str| {
         let pairs = file.key_value_metadata()?;
@@ -124,7 +124,8 @@ pub(super) fn from_file(file: &FileMetaData) -> Result<(Metadata, Option<u32>), 
     Ok((m, Some(version)))
 }
 
-/// Makes sure that volume `number` has a name: its number, if nothing better is known.
+/// Gives volumes up to `number` a name if they have none: their number. Does nothing if `number` is
+/// too large.
 pub(super) fn name_volumes_up_to(volumes: &mut Vec<VolumeInfo>, number: u32) {
     while volumes.len() <= number as usize && number < VOLUMES_MAX {
         volumes.push(VolumeInfo { name: volumes.len().to_string(), bytes: None });

@@ -2,9 +2,9 @@
 //!
 //! Considerations: any data tool reads Parquet; columns compress block traces to a few bytes per
 //! request; row groups let a writer stream and readers work in parallel. The optional columns are
-//! always present in the schema, so that every file has the same, and cost next to nothing when
-//! all their values are null. Facts about the trace as a whole are in the key-value metadata, at
-//! the file's end, because a recorder learns volumes and hashes as it goes.
+//! always present, so that every file has the same schema; they cost next to nothing when all their
+//! values are null. Facts about the trace as a whole are in the key-value metadata at the end of
+//! the file, because a recorder learns volumes and hashes while it records.
 
 mod chunks;
 mod metadata;
@@ -38,7 +38,8 @@ pub(crate) const FORMAT: Format = Format {
     },
 };
 
-/// What the Parquet library says went wrong, without its word for what came from elsewhere.
+/// The message of a Parquet error. For an error from outside the library, this is the message of
+/// the cause, without the library's prefix.
 fn said(error: &ParquetError) -> String {
     match error {
         ParquetError::External(cause) => cause.to_string(),

@@ -1,4 +1,4 @@
-//! Reading the format.
+//! Reads the format.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 use forebay_block::{Flags, Op, Request};
 
-/// Reads a trace in Forebay's format, also one that another program wrote with the same columns
+/// Reads a trace in Forebay's format, or a Parquet file of another program with the same columns
 /// (`time_ns`, `op`, `offset` and `length` suffice, as any integers of 32 or 64 bits).
 pub struct ParquetTraceReader {
     path: PathBuf,
@@ -42,7 +42,7 @@ impl ParquetTraceReader {
     pub(crate) fn from_source(source: Source) -> Result<Self> {
         let path = source.path.clone();
         let wrong = |what: String| TraceError::Parquet { path: path.clone(), what };
-        // (Bytes in memory have no path, whatever file may have that name.)
+        // Bytes in memory have no path, even if there is a file with the name of their source.
         if source.memory.is_none() && is_read_once(&path) {
             return Err(wrong(
                 "Parquet is read from its end, so it cannot come from standard input or a pipe: \
@@ -147,7 +147,8 @@ impl ParquetTraceReader {
         Ok(n)
     }
 
-    /// Checks what cannot be relied on in a file: order, ranges, volume numbers.
+    /// Checks what a file may violate: the order of times, ranges and volume numbers. Moves
+    /// requests with an earlier time to their predecessor's time.
     fn check(&mut self, batch: &mut Batch) -> Result<(), String> {
         for time in &mut batch.time_ns {
             if *time < self.last_ns {
@@ -212,7 +213,7 @@ impl TraceReader for ParquetTraceReader {
         let read = guarded(|| self.read_group(batch, BATCH_REQUESTS));
         let read = read.and_then(|_| self.check(batch));
         if let Err(e) = read {
-            // Whatever was half read is no more to be relied on.
+            // Requests that were read only in part are not reliable.
             batch.clear();
             (self.group, self.row_group) = (None, self.file.num_row_groups());
             return Err(self.damaged(e));
@@ -259,12 +260,13 @@ struct Group {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Numbers {
     signed: bool,
-    /// What they are multiplied by.
+    /// Factor by which values are multiplied.
     unit: i64,
 }
 
 impl Numbers {
-    /// As the file declares them; `None` if `column` cannot be of that type. (Byte arrays hold no numbers.)
+    /// Reads the declaration in the file. Returns `None` if `column` cannot have that type. (Byte
+    /// arrays hold no numbers.)
     fn of(found: &ColumnDescriptor, column: Column) -> Option<Numbers> {
         let plain = |signed| Some(Numbers { signed, unit: 1 });
         let time = |unit| (column == Column::Time).then_some(Numbers { signed: true, unit });
@@ -282,7 +284,7 @@ impl Numbers {
                 TimeUnit::NANOS => 1,
             }),
             Some(_) => None,
-            // What older writers say instead.
+            // Older writers use this instead.
             None => match found.converted_type() {
                 ConvertedType::NONE
                 | ConvertedType::INT_8
@@ -300,7 +302,7 @@ impl Numbers {
         }
     }
 
-    /// Makes the values what they mean, all of them 0 or more if they are signed.
+    /// If values are signed, rejects negative ones and multiplies the others by the unit.
     fn interpret(self, values: &mut [i64], levels: &[i16]) -> Result<(), Bad> {
         if !self.signed {
             return Ok(());
@@ -327,7 +329,7 @@ impl Numbers {
 
 /// Why a column cannot be read.
 enum Bad {
-    /// The value of the row `at`, counted from the first that was to be read.
+    /// A value in row `at`, counted from the first row of this read.
     Value {
         at: usize,
         what: String,
@@ -335,7 +337,7 @@ enum Bad {
     Column(String),
 }
 
-/// Buffers that are used again and again.
+/// Buffers that are reused.
 #[derive(Default)]
 struct Scratch {
     levels: Vec<i16>,
@@ -348,7 +350,7 @@ struct Scratch {
 struct Values {
     reader: Typed,
     numbers: Numbers,
-    /// Whether there may be nulls, whatever the column is for us.
+    /// Whether the file allows nulls in this column, even if our format does not.
     nullable: bool,
 }
 
@@ -459,7 +461,7 @@ impl Values {
     }
 }
 
-/// Reads `n` values, replacing those in `values`. Columns that we need have no nulls.
+/// Reads `n` values into `values`, replacing its contents. Nulls in a required column are an error.
 fn read_exactly<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     n: usize,

@@ -1,4 +1,4 @@
-//! Writing the format, as a stream.
+//! Writes the format as a stream.
 
 use std::{
     io::Write,
@@ -21,7 +21,7 @@ use parquet::{
 use super::{Column, SCHEMA, chunks::index_path, metadata, said};
 use crate::{Batch, Metadata, Record, Result, TraceError, write::PartialFile};
 
-/// Requests per row group: what a writer holds in memory, about 8 MiB without hashes.
+/// Requests per row group. The writer holds them in memory, about 8 MiB without hashes.
 const ROW_GROUP_REQUESTS: usize = 256 << 10;
 /// A row group also ends when it holds this many bytes of hashes.
 const ROW_GROUP_HASH_BYTES: usize = 64 << 20;
@@ -31,16 +31,16 @@ const ROW_GROUP_HASH_BYTES: usize = 64 << 20;
 pub struct Written {
     /// Requests in the file.
     pub requests: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
 }
 
 /// Writes a trace in Forebay's format, request by request.
 ///
-/// The file appears under its name when it is complete: until [`finish`](Self::finish) it has another
-/// name next to it, and is removed if the writer is dropped before. A recording is called `NAME.partial`
-/// until then, and stays if there was a [`checkpoint`](Self::checkpoint). Times should not
-/// go back, as readers move such requests to their predecessor's time.
+/// The file appears under its name when it is complete. Until [`finish`](Self::finish), it has
+/// another name in the same directory, and it is removed if the writer is dropped. A recording is
+/// called `NAME.partial` until then, and is kept if there was a [`checkpoint`](Self::checkpoint).
+/// Times should not go back, because readers move such requests to their predecessor's time.
 ///
 /// ```
 /// # use forebay_trace::*;
@@ -65,25 +65,25 @@ pub struct ParquetTraceWriter {
     writer: Option<SerializedFileWriter<PartialFile>>,
     pending: Batch,
     requests: u64,
-    /// Whether it may have checkpoints.
+    /// Whether checkpoints are allowed.
     is_recording: bool,
 }
 
 impl ParquetTraceWriter {
-    /// Begins a trace that will appear at `path`, replacing what is there.
+    /// Begins a trace that will appear at `path`, replacing any existing file.
     ///
     /// # Errors
-    /// If the file next to it cannot be created.
+    /// If the temporary file in the same directory cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         Self::new(path, PartialFile::create(path)?, false)
     }
 
-    /// As [`ParquetTraceWriter::create`], for a trace of which something is to remain after a crash, and
-    /// that only this user may read: it is called `NAME.partial`, and locked, until it is complete.
+    /// Like [`ParquetTraceWriter::create`], for a trace that must survive a crash and that only
+    /// this user may read. Until it is complete, the file is called `NAME.partial` and is locked.
     ///
     /// # Errors
-    /// As [`ParquetTraceWriter::create`], and if there is a `NAME.partial`, which may be all that remains
-    /// of an interrupted recording.
+    /// As for [`ParquetTraceWriter::create`]; also if `NAME.partial` exists, because it may be all
+    /// that remains of an interrupted recording.
     pub fn create_recording(path: &Path) -> Result<Self> {
         Self::new(path, PartialFile::create_recording(path)?, true)
     }
@@ -120,23 +120,25 @@ impl ParquetTraceWriter {
         Ok(())
     }
 
-    /// Requests appended so far.
+    /// Number of requests appended so far.
     pub fn requests(&self) -> u64 {
         self.requests + self.pending.len() as u64
     }
 
-    /// Makes what was appended so far safe: should this process or the machine die, `NAME.partial`
-    /// can be read up to here (its end is kept next to it, in `NAME.partial.index`), and dropping
-    /// the writer no longer removes it.
+    /// Makes the requests appended so far durable: if this process or the machine dies,
+    /// `NAME.partial` can be read up to here (its end is stored in `NAME.partial.index`). After a
+    /// checkpoint, dropping the writer no longer removes the file.
     ///
-    /// For recorders, every minute or so: it ends the row group, waits for the disk, and costs a
-    /// kilobyte for each row group so far. `metadata` is as for [`finish`](Self::finish).
+    /// Recorders should call this about once a minute: a checkpoint ends the row group, waits for
+    /// the disk, and writes a kilobyte for each row group so far. `metadata` is as for
+    /// [`finish`](Self::finish).
     ///
     /// # Errors
     /// If writing fails.
     ///
     /// # Panics
-    /// If it is not a recording ([`create_recording`](Self::create_recording)): nobody would find the file.
+    /// If the file is not a recording ([`create_recording`](Self::create_recording)), because
+    /// nobody would find it.
     pub fn checkpoint(&mut self, metadata: &Metadata) -> Result<()> {
         assert!(self.is_recording, "only a recording has checkpoints");
         self.flush_row_group()?;
@@ -163,7 +165,8 @@ impl ParquetTraceWriter {
     /// epoch, volumes by number, hashes and provenance.
     ///
     /// # Errors
-    /// If writing fails; then nothing is left behind.
+    /// If writing fails. The incomplete file is then removed, unless it is a recording with a
+    /// checkpoint.
     pub fn finish(mut self, metadata: &Metadata) -> Result<Written> {
         self.flush_row_group()?;
         let Some(mut writer) = self.writer.take() else { return Err(self.failed_before()) };
@@ -173,7 +176,7 @@ impl ParquetTraceWriter {
         let file = writer.into_inner().map_err(|e| error(&self.path, e))?;
         let index = file.partial_path().filter(|_| self.is_recording).map(index_path);
         let bytes = file.finish()?;
-        // There is one only if there was a checkpoint.
+        // The index file exists only if there was a checkpoint.
         index.map(std::fs::remove_file);
         Ok(Written { requests: self.requests, bytes })
     }
@@ -191,7 +194,7 @@ impl ParquetTraceWriter {
         if full { self.flush_row_group() } else { Ok(()) }
     }
 
-    /// Writes what was appended since the last row group as a new one.
+    /// Writes the requests appended since the last row group as a new row group.
     fn flush_row_group(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -216,19 +219,19 @@ fn properties() -> WriterProperties {
         .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_statistics_enabled(EnabledStatistics::None)
         .set_column_dictionary_enabled(path(Column::Hashes), false);
-    // Differences take the few bits that they need, without the hashing that a dictionary wants.
+    // Deltas take only the bits that they need, without the hashing that a dictionary requires.
     for column in Column::ALL.iter().filter(|&&column| column != Column::Hashes) {
         builder = builder
             .set_column_dictionary_enabled(path(*column), false)
             .set_column_encoding(path(*column), Encoding::DELTA_BINARY_PACKED);
     }
-    // Times and latencies come in bursts of equal ones, which differences alone do not show, and
-    // contents recur. On all the other columns compression would take a recorder more time than
-    // anything else it does, to save little.
+    // Times and latencies come in bursts of equal values, which deltas alone do not exploit, and
+    // contents recur. On the other columns, compression would take a recorder more time than
+    // anything else that it does, and save little.
     for column in [Column::Time, Column::Latency, Column::Gap, Column::Hashes] {
         builder = builder.set_column_compression(path(column), zstd);
     }
-    // Readers pass over a column that is absent throughout.
+    // With these statistics, readers can skip a column that has only nulls.
     for column in [Column::Latency, Column::Result, Column::Gap] {
         builder = builder.set_column_statistics_enabled(path(column), EnabledStatistics::Chunk);
     }
@@ -288,7 +291,7 @@ fn optional<T: DataType>(
     let n = values.len();
     let mut present = Vec::with_capacity(n);
     present.extend(values.clone().flatten());
-    // Mostly there are all or none.
+    // Usually, either all values are present or none.
     let levels = match present.len() {
         0 => vec![0; n],
         all if all == n => vec![1; n],

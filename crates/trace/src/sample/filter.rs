@@ -1,4 +1,4 @@
-//! The third step: writing the rest of a sample.
+//! The third step: writing what the removals leave of a sample.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,8 @@ use super::runs;
 use super::spatial::push_part;
 use crate::{Batch, Record};
 
-/// Regions removed from a sample, in order, so that any beginning of the removals can be tried.
+/// Regions removed from a sample, in order, so that any number of the first removals can be
+/// applied.
 #[derive(Clone, Debug, Default)]
 pub struct RegionSet(HashMap<RegionKey, usize>);
 
@@ -19,19 +20,20 @@ impl FromIterator<RegionKey> for RegionSet {
     }
 }
 
-/// Leaves the first so many removed regions out of a sample.
+/// Applies the first removals to a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
     /// The removals.
     pub removed: &'a RegionSet,
-    /// How many of them.
+    /// How many of the removals to apply.
     pub first: usize,
     /// Bytes of a region.
     pub region_bytes: u64,
 }
 
 impl Filter<'_> {
-    /// Appends to `left` what is left of a request of the sample.
+    /// Appends to `left` the parts of a request that remain in the sample. Flushes and trims remain
+    /// whole.
     pub fn filter(&self, record: &Record<'_>, left: &mut Batch) {
         let gap = record.gap.unwrap_or(Nanos(0));
         if matches!(record.request.op, Op::Flush | Op::Trim) {

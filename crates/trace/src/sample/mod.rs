@@ -1,18 +1,21 @@
 //! Samples of a trace that keep the shape of its requests (BlkSample).
 //!
-//! Three steps. [`Sampler`] keeps the requests to a share of all **regions**, runs of 4 KiB
-//! pages of a size that is a power of two; which ones, a hash decides, so that every access to a
-//! region is in the sample or none is. [`reduce`] then removes further regions, those first that
-//! bring the sample's mean features closest to the full trace's, by [`RegionTable`], which knows
-//! what each removal changes without looking at the trace again. [`Filter`] writes what is left.
+//! There are three steps. [`Sampler`] keeps the requests to a share of all **regions**: runs of
+//! 4 KiB pages whose size is a power of two. A hash selects the regions, so that either every
+//! access to a region is in the sample or none. [`reduce`] then removes further regions, at each
+//! step the one whose removal brings the sample's mean features closest to those of the full trace.
+//! It uses [`RegionTable`], which knows what each removal changes without reading the trace again.
+//! [`Filter`] writes what is left.
 //!
-//! A request of a sample is a run of kept regions of a request of the trace: a request may become
-//! several. Each carries the **gap** between the request it comes of and the one before that in
-//! the full trace, since gaps between the requests of a sample are longer by the rate.
+//! A request of a sample is a run of kept regions of a request of the full trace, so one request
+//! may become several. Each carries the **gap** between its original request and the predecessor of
+//! that request in the full trace, because gaps between the requests of a sample are longer by the
+//! factor 1 / rate.
 //!
-//! Source: Bhandari 2024, chapter 5 (Algorithms 2 to 4), with these corrections: the missing
-//! bytes at a request's end are `-end mod size`; the neighbours of a removed region change
-//! independently of each other; a region's bytes go by its own size, misalignment by the page.
+//! Source: Bhandari 2024, chapter 5 (Algorithms 2 to 4), with these corrections: the missing bytes
+//! at the end of a request are `-end mod size`; the neighbours of a removed region change
+//! independently of each other; the bytes of a region are counted by the region size, misalignment
+//! by the page size.
 
 mod filter;
 mod moments;
@@ -29,10 +32,11 @@ pub use spatial::{BITS_MAX, SampleSpec, Sampler};
 
 use forebay_block::Request;
 
-/// Bytes of a page: regions are whole pages, and misalignment is against them.
+/// Bytes of a page. Regions consist of whole pages, and misalignment is measured against pages.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Calls `each` with the byte range of every run of regions of a request for which `keep` holds.
+/// Calls `each` with the offset and the length of every run of regions of a request for which
+/// `keep` returns true.
 fn runs(
     request: &Request,
     region_bytes: u64,

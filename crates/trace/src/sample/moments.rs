@@ -87,7 +87,7 @@ impl Moments {
         Moments { read: self.read.plus(o.read), write: self.write.plus(o.write) }
     }
 
-    /// The features, as [`FEATURES`] names them; 0 without requests of the operation.
+    /// The features, in the order of [`FEATURES`]; 0 if there are no requests of the operation.
     pub fn features(&self) -> [f64; FEATURES.len()] {
         let (r, w) = (&self.read, &self.write);
         let all = r.requests + w.requests;
@@ -124,14 +124,14 @@ impl FeatureError {
 }
 
 impl Moments {
-    /// The features of this, the whole, and of a sample.
+    /// Compares the features of the full trace (`self`) with those of a sample.
     pub fn compare(&self, sample: &Moments) -> Vec<FeatureError> {
         let each = FEATURES.iter().zip(self.features().into_iter().zip(sample.features()));
         each.map(|(name, (full, sample))| FeatureError::new(*name, full, sample)).collect()
     }
 }
 
-/// As a fraction of `full`. What the full trace has none of is wholly wrong in a sample with some.
+/// The error as a fraction of `full`. If `full` is 0 and `sample` is not, the error is 1.
 fn relative_error(full: f64, sample: f64) -> f64 {
     match (full == 0.0, sample == 0.0) {
         (true, true) => 0.0,
@@ -140,21 +140,21 @@ fn relative_error(full: f64, sample: f64) -> f64 {
     }
 }
 
-/// The mean over [`FEATURES`] of how far a sample is off, a fraction.
+/// The mean of the errors of a sample over all [`FEATURES`], as a fraction.
 pub fn mean_error(full: &[f64; FEATURES.len()], sample: &[f64; FEATURES.len()]) -> f64 {
     let errors = full.iter().zip(sample).map(|(f, s)| relative_error(*f, *s));
     errors.sum::<f64>() / FEATURES.len() as f64
 }
 
-/// Distributions of sizes (bytes) and gaps (ns), whose quantiles are features in bytes and µs too: bursts are in
-/// the low gaps, small writes in the low sizes.
+/// Distributions of sizes (bytes) and gaps (ns). Their quantiles, in bytes and µs, are features,
+/// too: low gaps show bursts, low sizes show small writes.
 #[derive(Clone, Debug, Default)]
 pub struct Quantiles {
     read: [Distribution; 2],
     write: [Distribution; 2],
 }
 
-/// Percents whose quantiles are features.
+/// Percentiles that are features.
 const PERCENTS: [u32; 5] = [1, 5, 50, 90, 99];
 
 impl Quantiles {
@@ -169,7 +169,7 @@ impl Quantiles {
         iat.add(i64::try_from(gap.0).unwrap_or(i64::MAX));
     }
 
-    /// The features of this, the full trace, and of a sample.
+    /// Compares the features of the full trace (`self`) with those of a sample.
     pub fn compare<'a>(&'a self, sample: &'a Quantiles) -> impl Iterator<Item = FeatureError> + 'a {
         let ops = [("read", &self.read, &sample.read), ("write", &self.write, &sample.write)];
         ops.into_iter().flat_map(|(op, full, sample)| {

@@ -1,61 +1,65 @@
-//! Which of many removals leaves the lowest error, without looking at all of them.
+//! Finds the removal that leaves the lowest error, without evaluating all of them.
 //!
-//! A removal changes eight sums a little, and with them seven features, each a quotient of two sums. What
-//! it changes of a feature is `(e + u) / d`, where `u` is the removal's sum less what as many average
-//! requests would have, `d` the requests that are left, and `e` how far the mean has moved since a moment
-//! of reference. The error is the sum over features of how far each is from the full trace's. Where
-//! a feature is far from it, its part is linear in `u`; so the linear parts of all such features become one
-//! number for each removal, and only for features that are near their goal do single ones matter.
+//! A removal changes eight sums a little, and with them seven features, each a quotient of two
+//! sums. After a removal, a feature differs from its mean at a moment of reference by
+//! `(e + u) / d`: `u` is the change of the sum by the removal, less what as many average requests
+//! would have; `d` is the number of requests left; and `e` is how far the sum has moved since that
+//! moment from what the mean of reference gives. The error is the weighted sum of the distances of
+//! the features from those of the full trace. Where a feature is far from its goal, its part of the
+//! error is linear in `u`. The linear parts of all such features therefore become one number for
+//! each removal, and single numbers matter only for features that are near their goal.
 //!
-//! Removals of like numbers lie together in the leaves of a binary tree; each node keeps the bounds of the
-//! numbers below it, and from these follows an error that no removal below can be under. Nodes are
-//! looked at from the lowest such error on, until it is above the best error found. The bounds hold for any
-//! signs, so the tree stays right while the sums move on; it only gets slower, and is then built again.
+//! Removals with similar numbers share the leaves of a binary tree. Each node keeps the bounds of
+//! the numbers below it, which give a lower bound of the error of any removal below. The search
+//! visits nodes in the order of this lower bound, until it exceeds the best error found. The bounds
+//! hold for any signs, so the tree stays correct while the sums change; the search only gets
+//! slower, and the tree is then rebuilt.
 //!
-//! The answer is that of a search through all, to the last bit: errors themselves are computed as there, and
-//! bounds are lowered by more than their rounding.
+//! The result is that of a search through all removals, to the last bit: errors are computed in the
+//! same way, and lower bounds are reduced by more than their rounding error.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::moments::{FEATURES, Moments, OpMoments, mean_error};
 
-/// Removals of a leaf.
+/// Maximum number of items in a leaf.
 const LEAF: usize = 8;
-/// More than what rounding makes of an error, which is about 1.
+/// More than the rounding error of an error, which is about 1.
 const ROUNDING: f64 = 1e-12;
-/// A feature nearer to its goal than this, as a fraction, may pass it.
+/// A feature that is nearer to its goal than this, as a fraction of the goal, may pass it.
 const NEAR: f64 = 0.01;
-/// How many times the work of looking at all removals may be done before the tree is built again.
+/// The tree is rebuilt after about this many times the work of evaluating all removals.
 const REBUILD: usize = 8;
 
-/// What features are quotients by: reads, writes, both.
+/// The groups of requests that features are divided by: reads, writes, both.
 const GROUPS: usize = 3;
-/// Numbers of a removal: `u` of each feature; requests of each group; the linear parts of each group's
-/// features, and of all.
+/// Number of numbers of a removal: `u` of each feature; the requests of each group; the sum of the
+/// linear parts of each group's features, and the sum of all linear parts.
 const NUMBERS: usize = FEATURES.len() + 2 * GROUPS + 1;
 const REQUESTS: usize = FEATURES.len();
 const LINEAR: usize = REQUESTS + GROUPS;
 const ALL_LINEAR: usize = LINEAR + GROUPS;
 
-/// Removals by number, to be asked for the best again and again.
+/// Removals, identified by index, that can be queried repeatedly for the best.
 #[derive(Debug)]
 pub(super) struct Removals {
     full: [f64; FEATURES.len()],
-    /// `None`: no longer there.
+    /// By index; `None` if the removal no longer exists.
     changes: Vec<Option<Moments>>,
     left: usize,
     tree: Tree,
-    /// Regions that changed since the tree was built.
+    /// Removals that changed since the tree was built.
     loose: Vec<usize>,
-    /// Whether each region is one of those.
+    /// Whether each removal is in `loose`.
     is_loose: Vec<bool>,
-    /// Errors and bounds computed since then.
+    /// Number of errors and bounds computed since the tree was built.
     work: usize,
 }
 
 impl Removals {
-    /// The removals of a list; errors are against the features of the full trace.
+    /// Takes the changes that the removals make, and the sums `now`. Errors are against the
+    /// features of the full trace.
     pub fn new(changes: Vec<Moments>, now: &Moments, full: &Moments) -> Removals {
         let mut removals = Removals {
             full: full.features(),
@@ -70,7 +74,7 @@ impl Removals {
         removals
     }
 
-    /// The removal that leaves the lowest error, and that error; of equals the first.
+    /// Returns the removal that leaves the lowest error, and that error. Ties go to the first.
     pub fn lowest(&mut self, now: &Moments) -> Option<(usize, f64)> {
         if self.work > REBUILD * self.left + 1000 {
             self.build(now);
@@ -116,7 +120,7 @@ impl Removals {
         best.0
     }
 
-    /// What a removal would change is something else now.
+    /// Replaces what removal `id` would change.
     pub fn set(&mut self, id: usize, change: Moments) {
         self.changes[id] = Some(change);
         if !std::mem::replace(&mut self.is_loose[id], true) {
@@ -124,7 +128,7 @@ impl Removals {
         }
     }
 
-    /// It is no longer there.
+    /// Deletes removal `id`.
     pub fn remove(&mut self, id: usize) {
         self.left -= usize::from(self.changes[id].take().is_some());
     }
@@ -138,12 +142,12 @@ impl Removals {
     }
 }
 
-/// What is left of the error by a removal, as it is computed everywhere.
+/// The error that a removal leaves, computed exactly as elsewhere.
 fn error(full: &[f64; FEATURES.len()], now: &Moments, change: &Moments) -> f64 {
     mean_error(full, &now.plus(change).features())
 }
 
-/// The best so far: number and error.
+/// The best removal so far: index and error.
 struct Best(Option<(usize, f64)>);
 
 impl Best {
@@ -153,13 +157,14 @@ impl Best {
         }
     }
 
-    /// Whether nothing of an error of at least `least` can be as good.
+    /// Whether the best error is below `least`, so that no error of at least `least` can be as
+    /// good.
     fn is_below(&self, least: f64) -> bool {
         self.0.is_some_and(|(_, lowest)| lowest < least)
     }
 }
 
-/// A number with an order; there is no NaN.
+/// A number with a total order; never NaN.
 #[derive(PartialEq)]
 struct Ordered(f64);
 
@@ -177,7 +182,7 @@ impl Ord for Ordered {
     }
 }
 
-/// The feature's group, and its sum; requests are of the groups in order.
+/// Index of the group of requests that a feature is divided by.
 fn group(feature: usize) -> usize {
     if feature < 6 { feature % 2 } else { 2 }
 }
@@ -187,22 +192,22 @@ fn requests(m: &Moments) -> [f64; GROUPS] {
     [r as f64, w as f64, (r + w) as f64]
 }
 
-/// What each feature is a mean of, in its unit.
+/// The sum that each feature is the mean of, in the unit of the feature.
 fn sums(m: &Moments) -> [f64; FEATURES.len()] {
     let op = |o: &OpMoments| [o.bytes as f64, o.gap_ns as f64 / 1e3, o.misaligned_bytes as f64];
     let ([a, b, c], [d, e, f]) = (op(&m.read), op(&m.write));
     [a, d, b, e, c, f, m.write.requests as f64]
 }
 
-/// The moment at which a tree was built.
+/// The moment of reference, at which the tree was built.
 #[derive(Debug, Default)]
 struct Reference {
     full: [f64; FEATURES.len()],
     means: [f64; FEATURES.len()],
     requests: [f64; GROUPS],
-    /// What a unit of each feature is in the mean error; 0 where the full trace has none of it.
+    /// What one unit of each feature adds to the mean error; 0 if the full trace has none of it.
     weights: [f64; FEATURES.len()],
-    /// Which way each feature is off; 0 if it is near its goal.
+    /// Sign of each feature's deviation; 0 if the feature is near its goal.
     signs: [f64; FEATURES.len()],
 }
 
@@ -237,7 +242,8 @@ impl Reference {
         numbers
     }
 
-    /// By what to multiply each number, so that widths are errors; those that are not divided by have 0.
+    /// Factors that turn the widths of numbers into errors; 0 for numbers by which nodes are not
+    /// divided.
     fn scales(&self) -> [f64; NUMBERS] {
         let mut scales = [0.0; NUMBERS];
         for f in (0..FEATURES.len()).filter(|&f| self.signs[f] == 0.0) {
@@ -248,12 +254,12 @@ impl Reference {
     }
 }
 
-/// The sums as they are, against a reference.
+/// The current sums, compared with a reference.
 struct State {
     requests: [f64; GROUPS],
-    /// How far the sum of each feature is from what the reference's mean would make it.
+    /// How far the sum of each feature is from the sum that the reference mean gives.
     moved: [f64; FEATURES.len()],
-    /// The linear parts without any removal: of the moved sums by group, and what is fixed.
+    /// The linear parts without any removal: those of the moved sums, by group, and the fixed part.
     moved_linear: [f64; GROUPS],
     fixed: f64,
 }
@@ -271,7 +277,7 @@ impl State {
         state
     }
 
-    /// No removal of a node leaves a lower error.
+    /// Returns a lower bound of the errors that the removals of a node leave.
     fn least_error(&self, reference: &Reference, node: &Node) -> f64 {
         let (least, most) = (&node.least, &node.most);
         let mut error = self.fixed + least[ALL_LINEAR] - ROUNDING;
@@ -280,12 +286,12 @@ impl State {
             let few = self.requests[g] + least[REQUESTS + g];
             let many = self.requests[g] + most[REQUESTS + g];
             if few < 1.0 {
-                // A mean of nothing is 0, whatever the formula says.
+                // The mean of no requests is 0, whatever the formula gives.
                 return 0.0;
             }
             divisors[g] = (few, many);
             error += lowest_quotient(self.moved_linear[g], (few, many));
-            // The linear part of all was divided by the requests of the reference.
+            // The sum of all linear parts was divided by the number of requests at the reference.
             let then = 1.0 / reference.requests[g].max(1.0);
             let off = (1.0 / few - then).abs().max((1.0 / many - then).abs());
             error -= least[LINEAR + g].abs().max(most[LINEAR + g].abs()) * off;
@@ -301,12 +307,12 @@ impl State {
     }
 }
 
-/// The lowest quotient of a number by any divisor of a range above 0.
+/// The lowest quotient of `number` by any divisor in a range above 0.
 fn lowest_quotient(number: f64, (least, most): (f64, f64)) -> f64 {
     number / if number < 0.0 { least } else { most }
 }
 
-/// Removals in leaves.
+/// A binary tree of removals.
 #[derive(Debug, Default)]
 struct Tree {
     reference: Reference,
@@ -319,13 +325,13 @@ struct Tree {
 struct Node {
     least: [f64; NUMBERS],
     most: [f64; NUMBERS],
-    /// The first of two, or none: then its items are those from `first` to before `end`.
+    /// Index of the first of two adjacent children. A leaf has none; its items are `first..end`.
     children: Option<usize>,
     first: usize,
     end: usize,
 }
 
-/// Removals that change the same, in the order of their numbers.
+/// Removals with equal changes, in the order of their indices: `ids[first..end]` of the tree.
 #[derive(Debug)]
 struct Item {
     change: Moments,
@@ -389,7 +395,8 @@ impl Node {
         Node { least, most, children: None, first, end: first + items.len() }
     }
 
-    /// Puts the lower half by the widest number first; where the other begins.
+    /// Partitions items at the median of the number with the largest scaled width. Returns where
+    /// the upper half begins.
     fn divide(&self, items: &mut [(Item, [f64; NUMBERS])], scales: &[f64; NUMBERS]) -> usize {
         let width = |n: usize| (self.most[n] - self.least[n]) * scales[n];
         let widest = (0..NUMBERS).max_by(|&a, &b| width(a).total_cmp(&width(b))).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! The second step: removing regions until the sample's features are the trace's.
+//! The second step: removing regions until the features of the sample match those of the full
+//! trace.
 
 use std::collections::HashMap;
 
@@ -6,12 +7,12 @@ use super::moments::{Moments, mean_error};
 use super::nearest::Removals;
 use super::regions::{RegionKey, RegionTable};
 
-/// What was removed, in order.
+/// The removals that [`reduce`] made, in order.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Reduction {
-    /// The mean error of the features before, a fraction.
+    /// Mean error of the features before the first removal, as a fraction.
     pub error: f64,
-    /// Regions before.
+    /// Number of regions before the first removal.
     pub regions: usize,
     /// The removals.
     pub steps: Vec<Step>,
@@ -20,16 +21,17 @@ pub struct Reduction {
 /// A removal.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Step {
-    /// What was removed.
+    /// The removed region.
     pub key: RegionKey,
-    /// The mean error of the features after it, a fraction.
+    /// Mean error of the features after this removal, as a fraction.
     pub error: f64,
 }
 
-/// Removes the region whose removal lowers the mean error most, again and again, until `least`
-/// regions are left or none helps. `go_on` is asked before each removal, with the number so far.
+/// Repeatedly removes the region whose removal lowers the mean error most, until `least` regions
+/// are left or no removal lowers the error. Calls `go_on` before each removal, with the number of
+/// removals so far, and stops if it returns false.
 ///
-/// A removal looks at those regions only whose removal may be the best (`Removals`).
+/// Each step evaluates only those regions whose removal may be the best (`Removals`).
 pub fn reduce(
     mut table: RegionTable,
     full: &Moments,
@@ -38,7 +40,7 @@ pub fn reduce(
 ) -> Reduction {
     let mut error = mean_error(&full.features(), &table.moments().features());
     let mut reduction = Reduction { error, regions: table.len(), steps: Vec::new() };
-    // In order of their keys, so that of equals the first is removed.
+    // Sorted, so that ties go to the first key.
     let mut keys: Vec<RegionKey> = table.keys().collect();
     keys.sort_unstable();
     let changes = keys.iter().filter_map(|k| table.removal(*k)).collect();
@@ -87,7 +89,7 @@ mod tests {
         assert_eq!(reduction.steps[0].error, 0.0);
     }
 
-    /// Reduces by looking at every region for every removal.
+    /// Reduces by evaluating every region at every step.
     fn reduce_naively(mut table: RegionTable, full: &Moments) -> Vec<Step> {
         let full = full.features();
         let mut error = mean_error(&full, &table.moments().features());
@@ -127,7 +129,7 @@ mod tests {
                 let request = request(op, 512 * random(near), length);
                 let gap = Nanos(random(1 << short));
                 full.add(&request, gap);
-                // Of writes there are too few, of small requests too many.
+                // The sample has too few writes and too many small requests.
                 if random(10) < if op == Op::Write { 2 } else { 20_000 / (length + 2000) } {
                     table.add(&request, gap);
                 }

@@ -12,7 +12,7 @@ use super::moments::{Moments, OpMoments};
 pub struct RegionKey {
     /// The volume.
     pub volume: Volume,
-    /// Its number: byte offset / region size.
+    /// Number of the region: byte offset / region size.
     pub region: u64,
 }
 
@@ -43,23 +43,23 @@ impl Role {
 /// A region's accesses by reads, or by writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Accesses {
-    /// The only region of its request.
+    /// Requests that touch no other region.
     solo: Role,
-    /// The first of several.
+    /// Requests that touch several regions, of which this is the first.
     left: Role,
-    /// Neither first nor last.
+    /// Requests of which this is neither the first nor the last region.
     mid: Role,
-    /// The last of several.
+    /// Requests that touch several regions, of which this is the last.
     right: Role,
-    /// Bytes of the region that those requests leave out.
+    /// Bytes of the region that these requests do not cover.
     slack: u64,
-    /// Bytes by which they miss the bounds of pages.
+    /// Bytes by which these requests miss page boundaries in this region.
     misaligned_bytes: u64,
 }
 
 impl Accesses {
-    /// What the removal of the region changes: solo requests vanish, those that it is in the
-    /// middle of fall in two, of the others something goes.
+    /// What the removal of the region changes: solo requests vanish, requests with this region in
+    /// the middle split in two, and the others become shorter.
     fn removal(&self, region_bytes: u64) -> OpMoments {
         let [solo, left, mid, right] = [self.solo, self.left, self.mid, self.right];
         let accesses = solo.count + left.count + mid.count + right.count;
@@ -71,23 +71,23 @@ impl Accesses {
         }
     }
 
-    /// The region before is gone: what went on from there begins here.
+    /// The region before was removed: requests that continued from it now begin here.
     fn lose_before(&mut self) {
         self.left.add(std::mem::take(&mut self.mid));
         self.solo.add(std::mem::take(&mut self.right));
     }
 
-    /// The region after is gone: what went on there ends here.
+    /// The region after was removed: requests that continued into it now end here.
     fn lose_after(&mut self) {
         self.right.add(std::mem::take(&mut self.mid));
         self.solo.add(std::mem::take(&mut self.left));
     }
 }
 
-/// All regions of a sample (Algorithm 2): 160 bytes and the key for each.
+/// All regions of a sample (Algorithm 2). Each takes 160 bytes and its key.
 ///
-/// That a region and its neighbour are in one request shows in the neighbour's roles alone: the
-/// regions of a request are adjacent. So a removal changes the table exactly.
+/// The roles of a region alone show whether its requests continue in a neighbour, because the
+/// regions of a request are adjacent. A removal can therefore update the table exactly.
 #[derive(Clone, Debug)]
 pub struct RegionTable {
     region_bytes: u64,
@@ -96,13 +96,16 @@ pub struct RegionTable {
 }
 
 impl RegionTable {
-    /// An empty table.
+    /// Creates an empty table.
+    ///
+    /// # Panics
+    /// If `region_bytes` is not a multiple of [`PAGE_BYTES`].
     pub fn new(region_bytes: u64) -> RegionTable {
         assert!(region_bytes.is_multiple_of(PAGE_BYTES), "regions are whole pages");
         RegionTable { region_bytes, regions: HashMap::new(), moments: Moments::default() }
     }
 
-    /// Counts a request of the sample. Trims and flushes have no features.
+    /// Counts a request of the sample. Trims, flushes and requests of 0 bytes are not counted.
     pub fn add(&mut self, request: &Request, gap: Nanos) {
         let op = match request.op {
             Op::Read => 0,
@@ -136,27 +139,28 @@ impl RegionTable {
         }
     }
 
-    /// The sums over the sample as it is now.
+    /// The sums over the sample in its current state.
     pub fn moments(&self) -> &Moments {
         &self.moments
     }
 
-    /// Regions left.
+    /// Number of regions left.
     pub fn len(&self) -> usize {
         self.regions.len()
     }
 
-    /// Whether none is left.
+    /// Whether no region is left.
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()
     }
 
-    /// All regions, in no order.
+    /// All regions, in no particular order.
     pub fn keys(&self) -> impl Iterator<Item = RegionKey> + '_ {
         self.regions.keys().copied()
     }
 
-    /// What the removal of a region would change (Algorithm 3); nothing if it is not there.
+    /// What the removal of a region would change (Algorithm 3); `None` if the region is not in the
+    /// table.
     pub fn removal(&self, key: RegionKey) -> Option<Moments> {
         let [read, write] = self.regions.get(&key)?;
         Some(Moments {
@@ -165,8 +169,8 @@ impl RegionTable {
         })
     }
 
-    /// Removes a region (Algorithm 4); the neighbours whose own removal would change something
-    /// else now.
+    /// Removes a region (Algorithm 4). Returns the neighbours for which [`RegionTable::removal`]
+    /// has changed.
     pub fn remove(&mut self, key: RegionKey) -> [Option<RegionKey>; 2] {
         let Some(removal) = self.removal(key) else { return [None, None] };
         self.regions.remove(&key);
@@ -215,7 +219,7 @@ mod tests {
     }
 
     proptest! {
-        /// After any removals the table is that of the filtered trace.
+        /// After any removals, the table equals that of the filtered trace.
         #[test]
         fn the_table_equals_a_recount(
             requests in requests(),

@@ -6,13 +6,13 @@ use twox_hash::XxHash3_64;
 use super::{PAGE_BYTES, RegionKey, runs};
 use crate::{Batch, Record, Result, TraceError, long_zeroing::is_long_zeroing};
 
-/// The largest regions are 4 KiB shifted by this: 64 MiB.
+/// Maximum of [`SampleSpec::bits`]: regions of 64 MiB.
 pub const BITS_MAX: u32 = 14;
 
-/// A trim of more regions is kept whole.
+/// A trim of more regions than this is kept whole.
 const TRIM_REGIONS_MAX: u64 = 1 << 16;
 
-/// Which part of a trace a sample is.
+/// Which part of a trace to sample.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SampleSpec {
     /// The fraction of regions to keep, above 0 and at most 1.
@@ -55,7 +55,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler.
+    /// Creates a sampler.
     ///
     /// # Errors
     /// If the rate is not above 0 and at most 1, the regions are too large, or there is no sample
@@ -69,7 +69,7 @@ impl Sampler {
             return invalid(format!("bits must be at most {BITS_MAX}, not {}", spec.bits));
         }
         let end = spec.rate * f64::from(spec.number + 1);
-        // A tenth is no binary fraction: ten samples of one are possible.
+        // 0.1 is not an exact binary fraction, but ten samples at this rate must be possible.
         if end > 1.0 + 1e-9 {
             let most = (1.0 / spec.rate + 1e-9).floor();
             return invalid(format!("at rate {} there are at most {most} samples", spec.rate));
@@ -82,8 +82,9 @@ impl Sampler {
         Ok(Sampler { region_bytes: PAGE_BYTES << spec.bits, seed: spec.seed, first, last })
     }
 
-    /// Appends to `sample` what of a request is in the sample. `gap` is the time since the request
-    /// before it. Flushes have no region: each is kept by the hash of its time.
+    /// Appends the parts of a request that are in the sample to `sample`. `gap` is the time since
+    /// the previous request. Flushes have no region: each is kept or dropped by the hash of its
+    /// time.
     pub fn sample(&self, record: &Record<'_>, gap: Nanos, sample: &mut Batch) {
         let request = record.request;
         if request.op == Op::Flush {
@@ -94,7 +95,7 @@ impl Sampler {
         }
         let is_long = request.length / self.region_bytes > TRIM_REGIONS_MAX;
         if (request.op == Op::Trim && is_long) || is_long_zeroing(request.op, request.length) {
-            // Of what it trims besides, the sample has nothing.
+            // The sample has nothing in the other regions that this request trims.
             sample.push_record(Record { gap: Some(gap), ..*record });
             return;
         }
@@ -104,7 +105,7 @@ impl Sampler {
         });
     }
 
-    /// Whether all of a request is in the sample, which then keeps its content hashes.
+    /// Whether the whole request is in the sample, which then keeps its content hashes.
     pub fn keeps_whole(&self, request: &Request) -> bool {
         let mut parts = 0;
         let mut whole = false;
@@ -132,7 +133,8 @@ impl Sampler {
     }
 }
 
-/// Appends a part of a request. Content hashes belong to the whole, and stay only with it.
+/// Appends a part of a request. Content hashes belong to the whole request, so only the whole keeps
+/// them.
 pub(super) fn push_part(
     record: &Record<'_>,
     gap: Nanos,

@@ -1,4 +1,4 @@
-//! Which block a request begins at.
+//! Draws the blocks at which requests begin.
 
 use super::{
     random::{Random, Weighted},
@@ -7,11 +7,11 @@ use super::{
 
 /// Draws blocks from 0 to n - 1.
 pub(super) enum Blocks {
-    /// By popularity, the ranks scattered over the addresses.
+    /// By popularity, with the ranks scattered over the addresses.
     Zipf(Zipf, Scatter),
-    /// Uniformly within a zone that is chosen by weight: `(first block, blocks)` each.
+    /// Uniformly within a zone that is chosen by weight. A zone is `(first block, blocks)`.
     Zoned(Weighted, Vec<(u64, u64)>, Scatter),
-    /// One after the other, with a jump after each run.
+    /// In sequence, with a jump after each run.
     Sequential { blocks: u64, run: Option<u64>, next: u64, left: u64 },
 }
 
@@ -40,11 +40,12 @@ impl Blocks {
     }
 }
 
-/// A permutation of the numbers below n, so that popular blocks do not lie side by side.
+/// A permutation of the numbers below n, so that popular blocks are not adjacent.
 ///
-/// Chunks of `extent` blocks stay together. A balanced Feistel network over the next power of
-/// four, walked until the number falls below n (Black, Rogaway, "Ciphers with arbitrary finite
-/// domains", CT-RSA 2002): no table however many blocks there are.
+/// Chunks of `extent` blocks stay together. The permutation of chunks is a balanced Feistel network
+/// over the next power of four, applied until the number falls below the number of chunks (Black,
+/// Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). It needs no table, however many
+/// blocks there are.
 pub(super) struct Scatter {
     extent: u64,
     chunks: u64,
@@ -58,7 +59,7 @@ impl Scatter {
         Scatter { extent: 1, chunks: 0, half_bits: 1, keys: None }
     }
 
-    /// A permutation of the numbers below `n` by a seed; the last partial chunk stays in place.
+    /// A random permutation of the numbers below `n`; the last partial chunk stays in place.
     pub(super) fn new(n: u64, extent: u64, random: &mut Random) -> Self {
         let extent = extent.max(1);
         let chunks = n / extent;

@@ -18,7 +18,7 @@ pub(super) enum Arrivals {
         gap_ns: f64,
         time_ns: f64,
     },
-    /// The times at which clients send next.
+    /// The time at which each client sends its next request.
     Closed {
         service_ns: f64,
         clients: BinaryHeap<Reverse<u64>>,
@@ -45,7 +45,8 @@ impl Arrivals {
         })
     }
 
-    /// The time of request `n`, counted from 0, before any was made; `None` if chance decides it.
+    /// The time of request `n`, counted from 0, without generating requests; `None` if it is
+    /// random.
     pub(super) fn time_of(&self, n: u64) -> Option<u64> {
         let Arrivals::Fixed { rate, .. } = self else { return None };
         let ns = u128::from(n) * 1_000_000_000 / u128::from(*rate);

@@ -1,4 +1,4 @@
-//! One component at work.
+//! Generates the requests of one component.
 
 use super::{
     address::{Blocks, Scatter},
@@ -9,7 +9,7 @@ use super::{
 use crate::{Result, TraceError, formats::text::TRANSFER_BYTES_MAX};
 use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
 
-/// Makes the requests of a component.
+/// Generates the requests of a component.
 pub(super) struct Maker {
     random: Random,
     volume: Volume,
@@ -18,7 +18,7 @@ pub(super) struct Maker {
     block: u64,
     addresses: Blocks,
     size_weights: Weighted,
-    /// Bytes, and the blocks they touch.
+    /// Sizes in bytes, with the number of blocks of each.
     sizes: Vec<(u64, u64)>,
     write: f64,
     trim: f64,
@@ -91,7 +91,7 @@ impl Maker {
         })
     }
 
-    /// The end of its region.
+    /// Byte offset of the end of the region.
     pub(super) fn end(&self) -> u64 {
         self.start + self.blocks * self.block
     }
@@ -106,7 +106,7 @@ impl Maker {
         }
         let (length, length_blocks) = self.sizes[self.size_weights.choose(&mut self.random)];
         let at = self.addresses.next(&mut self.random, length_blocks);
-        // A request that would leave the region ends at its end.
+        // A request that would extend beyond the region is moved, so that it ends with the region.
         let at = at.min(self.blocks - length_blocks);
         let op = if self.write == 0.0 && self.trim == 0.0 {
             Op::Read
@@ -150,7 +150,8 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
         if !c.scatter {
             return Scatter::identity();
         }
-        // A stream of its own: the addresses' layout does not depend on how requests are drawn.
+        // A separate random stream, so that the layout of addresses does not depend on how requests
+        // are drawn.
         Scatter::new(blocks, c.extent.unwrap_or(1), &mut Random::new(seed, stream | 1 << 63))
     };
     Ok(match c.pattern {
@@ -184,19 +185,22 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
     })
 }
 
-/// Zones as blocks; every zone has at least one.
+/// Whether the zones' shares of the blocks, and their shares of the accesses, add up to 1 or are
+/// weights.
 fn zones_are_whole(zones: &[ZoneShare]) -> bool {
     let adds_up =
         |of: fn(&ZoneShare) -> f64| (zones.iter().map(of).sum::<f64>() - 1.0).abs() < 0.01;
-    // Numbers above 1 are no shares but weights, such as 1@3/3@1.
+    // Values of 1 or more are weights, not shares, such as 1@3/3@1.
     let are_weights =
         |of: fn(&ZoneShare) -> f64| zones.len() > 1 && zones.iter().any(|z| of(z) >= 1.0);
     let whole = |of| adds_up(of) || are_weights(of);
     whole(|z| z.blocks) && whole(|z| z.access)
 }
 
+/// Turns the zones into weights by access and `(first block, blocks)`. Returns `None` if a share is
+/// negative or not finite, if they add up to 0, or if a zone would have no block.
 fn lay_out(zones: &[ZoneShare], blocks: u64) -> Option<(Weighted, Vec<(u64, u64)>)> {
-    // Only the check: the bounds are computed from exact sums below.
+    // This only checks the shares: the bounds are computed from exact sums below.
     Weighted::new(zones.iter().map(|z| z.blocks))?;
     let sum: f64 = zones.iter().map(|z| z.blocks).sum();
     let (mut first, mut share, mut laid) = (0, 0.0, Vec::new());

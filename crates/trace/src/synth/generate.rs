@@ -12,7 +12,7 @@ use crate::{
 };
 use forebay_block::{Nanos, Request, Volume};
 
-/// Requests of a phase that gives neither a number nor a duration.
+/// Number of requests of a phase that specifies neither a number nor a duration.
 const REQUESTS_DEFAULT: u64 = 1_000_000;
 
 /// A synthetic workload, as a trace or as an endless source of requests for a load generator.
@@ -39,7 +39,7 @@ pub struct Synth {
 struct Running {
     left: u64,
     duration_ns: Option<u64>,
-    /// Whether its duration has ended it, before its number of requests could.
+    /// Whether the duration of the phase ended it before its number of requests could.
     timed_out: bool,
     arrivals: Arrivals,
     weights: Weighted,
@@ -51,8 +51,8 @@ impl Synth {
     /// Prepares the workload.
     ///
     /// # Errors
-    /// If the description has an impossible value, or makes requests that no reader accepts; the message
-    /// names it.
+    /// If the description has an impossible value or generates requests that no reader accepts; the
+    /// message names the cause.
     pub fn new(spec: &Spec) -> Result<Self> {
         let mut metadata = Metadata {
             format: "synthetic".to_owned(),
@@ -79,7 +79,7 @@ impl Synth {
         Ok(Synth { phases, current: 0, start_ns: 0, last_ns: 0, metadata, total, made: 0 })
     }
 
-    /// How many requests there will be, if that is known before.
+    /// Total number of requests, if it is known in advance.
     pub fn requests_total(&self) -> Option<u64> {
         self.total
     }
@@ -125,13 +125,13 @@ impl Running {
         })
     }
 
-    /// How long it lasts at most, as far as chance does not decide it: else 0.
+    /// Maximum duration of the phase, in nanoseconds; 0 if only chance decides it.
     fn longest_ns(&self) -> u64 {
         let requests_ns = self.arrivals.time_of(self.left.saturating_sub(1));
         requests_ns.into_iter().chain(self.duration_ns).min().unwrap_or(0)
     }
 
-    /// The next request, with its time from the start of the phase; `None` when it is over.
+    /// The next request, with its time from the start of the phase; `None` when the phase is over.
     #[inline]
     fn next(&mut self) -> Option<Request> {
         if self.left == 0 {
@@ -155,13 +155,14 @@ impl Iterator for Synth {
     fn next(&mut self) -> Option<Request> {
         while let Some(phase) = self.phases.get_mut(self.current) {
             if let Some(mut request) = phase.next() {
-                // (Chance may let a closed loop take longer than any trace can.)
+                // (By chance, a closed loop may take longer than any trace can.)
                 self.last_ns = self.start_ns.saturating_add(request.time.0).min(TIME_NS_MAX);
                 request.time = Nanos(self.last_ns);
                 self.made += 1;
                 return Some(request);
             }
-            // A phase that its duration ends lasts that long, however few requests it has.
+            // A phase that ends by its duration lasts exactly that long, however few requests it
+            // has.
             let duration_ns = phase.duration_ns.filter(|_| phase.timed_out);
             let full = duration_ns.map(|d| self.start_ns.saturating_add(d));
             self.start_ns = full.unwrap_or(self.last_ns).max(self.last_ns);
@@ -180,7 +181,7 @@ impl TraceReader for Synth {
         Counters::default()
     }
 
-    /// In requests, as there are no bytes.
+    /// Counts requests, because there are no bytes.
     fn progress(&self) -> Progress {
         Progress { bytes_read: self.made, bytes_total: self.total }
     }

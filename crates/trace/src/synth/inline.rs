@@ -7,8 +7,8 @@ const PHASE_KEYS: [&str; 6] = ["requests", "duration", "arrival", "rate", "clien
 /// Keys whose values are always text.
 const TEXT_KEYS: [&str; 2] = ["volume", "pattern"];
 
-/// Turns the line into the same table that a TOML file would be. Also returns the keys of phases that several
-/// components of a phase give.
+/// Parses a line into the table that an equivalent TOML file would give. Also returns the phase
+/// keys that several components of a phase give.
 pub(super) fn parse(text: &str) -> Result<(Table, Vec<String>), String> {
     let mut spec = Table::new();
     let mut repeated = Vec::new();

@@ -1,4 +1,4 @@
-//! Random numbers that never change.
+//! Random numbers that stay the same in every version.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -17,19 +17,19 @@ impl Random {
         Random(rng)
     }
 
-    /// Any number.
+    /// 64 random bits.
     #[inline]
     pub(super) fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// From 0 (included) to 1 (excluded), in steps of 2^-53.
+    /// A number from 0 (included) to 1 (excluded), in steps of 2^-53.
     #[inline]
     pub(super) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// From 0 to `n` - 1; the bias is below n / 2^64.
+    /// A number from 0 to `n` - 1; the bias is below n / 2^64.
     #[inline]
     pub(super) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
@@ -41,7 +41,7 @@ impl Random {
         p > 0.0 && self.unit() < p
     }
 
-    /// Exponentially distributed with this mean.
+    /// A number from the exponential distribution with this mean.
     pub(super) fn exponential(&mut self, mean: f64) -> f64 {
         -libm::log1p(-self.unit()) * mean
     }
@@ -50,12 +50,12 @@ impl Random {
 /// Chooses an index by weight.
 #[derive(Clone, Debug)]
 pub(super) struct Weighted {
-    /// Sums of the weights so far, divided by the whole.
+    /// Cumulative sums of the weights, divided by the total.
     bounds: Vec<f64>,
 }
 
 impl Weighted {
-    /// `None` unless there is a positive, finite sum of weights none of which is negative.
+    /// Returns `None` if a weight is negative or not finite, or if the sum is 0 or not finite.
     pub(super) fn new(weights: impl Iterator<Item = f64>) -> Option<Self> {
         let mut sum = 0.0;
         let mut bounds = Vec::new();

@@ -1,4 +1,4 @@
-//! The description of a workload, as it stands in a TOML file.
+//! The description of a workload, as in a TOML file.
 
 use std::path::Path;
 
@@ -203,10 +203,11 @@ impl Spec {
         toml::from_str(text).map_err(|e| e.to_string().trim_end().to_owned())
     }
 
-    /// The phases, the only one included.
+    /// The phases. If none are given, the components and keys at the top make up the only phase.
     ///
     /// # Errors
-    /// If there are none, or both phases and components at the top, or a key of arrivals has no effect.
+    /// If there are no components, if component, requests or duration is set at the top together
+    /// with phases, or if a key of arrivals has no effect.
     pub fn phases(&self) -> Result<Vec<Phase>> {
         let wrong = |what: &str| Err(TraceError::Options(format!("workload: {what}")));
         if self.phase.is_empty() {
@@ -229,7 +230,7 @@ impl Spec {
             |phase: &Phase| Phase { arrival: phase.arrival.or(self.arrival), ..phase.clone() };
         check_arrivals(&self.phase.iter().map(with_arrival).collect::<Vec<_>>())?;
         let phases: Vec<_> = self.phase.iter().map(|p| self.with_defaults(p.clone())).collect();
-        // (A key at the top may apply to some of the phases only.)
+        // (A key at the top may apply to only some of the phases.)
         let closed = |phase: &&Phase| phase.arrival == Some(Arrival::Closed);
         match (phases.iter().find(closed), phases.iter().find(|phase| !closed(phase))) {
             (Some(all), None) | (None, Some(all)) => {
@@ -252,7 +253,7 @@ impl Spec {
     }
 }
 
-/// Refuses keys of arrivals that have no effect on a phase.
+/// Rejects keys of arrivals that have no effect on a phase.
 fn check_arrivals(phases: &[Phase]) -> Result<()> {
     for phase in phases {
         let closed = phase.arrival == Some(Arrival::Closed);
@@ -387,7 +388,7 @@ fn zones<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<ZoneShare>, D::Error> {
     all.ok_or_else(|| serde::de::Error::custom(format!("`{text}`: {how}")))
 }
 
-/// An error with the key that it is about; a line has no other place to point at.
+/// Formats an error with the key that it concerns, because a line has no other position to report.
 fn with_key(error: &toml::de::Error) -> String {
     let text = error.to_string();
     match text.trim_end().split_once("\nin `") {

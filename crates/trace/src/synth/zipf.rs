@@ -29,7 +29,7 @@ impl Zipf {
         z
     }
 
-    /// A rank, from 1.
+    /// Draws a rank, from 1 to n.
     #[inline]
     pub(super) fn rank(&self, random: &mut Random) -> u64 {
         loop {
@@ -74,7 +74,7 @@ fn log1p_over(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Chi-squared over the ranks, the rare ones put together.
+    /// Chi-squared test over the ranks, with rare ranks grouped.
     #[test]
     fn ranks_have_zipfs_frequencies() {
         for (n, theta) in [(1, 1.0), (2, 0.5), (100, 0.0), (100, 0.99), (1000, 1.0), (50, 2.5)] {

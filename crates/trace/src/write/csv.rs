@@ -1,4 +1,4 @@
-//! CSV with our own column names, which the CSV reader understands without being told.
+//! CSV with our own column names, which the CSV reader recognises without parameters.
 
 use std::io::Write;
 use std::path::Path;
@@ -39,7 +39,7 @@ impl TraceWriter for Writer {
         if !self.begun {
             self.begin(metadata)?;
         }
-        // The reader takes names for those of the whole capture.
+        // The CSV reader assumes that names mean the same in the whole capture.
         self.names.add(&metadata.volumes, |volume| match metadata.has_own_name(volume) {
             true => plain(&format!("{}/{}", metadata.name, volume.name)),
             false => plain(&volume.name),
@@ -109,7 +109,7 @@ fn number(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A name without what would need quoting, or would not be read as it is.
+/// Replaces characters of a name that would need quoting or would not be read back unchanged.
 fn plain(name: &str) -> String {
     let name = name.replace([',', '"', '\n', '\r', '#'], "_");
     let around = |c: char| c.is_ascii_whitespace();

@@ -1,4 +1,4 @@
-//! Files that appear when they are complete.
+//! Files that appear under their name when they are complete.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,12 +13,13 @@ use crate::{Result, TraceError};
 /// The path that means standard output.
 pub(super) const STDOUT: &str = "-";
 
-/// A file being written under another name next to it: it gets its name when it is complete and is
-/// removed if it never is. Something at `NAME` that is no regular file (a pipe, `/dev/stdout`) is written
-/// directly; a link stays, and what it leads to is written.
+/// A file that is written under a temporary name in the same directory. It gets its name when it is
+/// complete, and is removed if it never is. If the name belongs to something other than a regular
+/// file (such as a pipe or `/dev/stdout`), that is written directly. A symbolic link stays, and its
+/// target is replaced.
 ///
-/// The other name is one that nothing has, so that no file is lost. Only a recording is written as
-/// `NAME.partial`, where it can be found after a crash. That file is locked while it is written.
+/// The temporary name is an unused one, so that no file is lost. Only a recording is written as
+/// `NAME.partial`, where it can be found after a crash. Its file is locked while it is written.
 pub(crate) struct PartialFile {
     path: PathBuf,
     partial: Option<PathBuf>,
@@ -27,31 +28,33 @@ pub(crate) struct PartialFile {
 }
 
 impl PartialFile {
-    /// A file that gets the permissions which the umask leaves.
+    /// Creates a file with the permissions that the umask allows.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         Self::create_as(path, 0o666, create_nameless)
     }
 
-    /// As [`create`](Self::create), for a file that only this user may read.
+    /// Like [`create`](Self::create), for a file that only this user may read.
     pub(crate) fn create_private(path: &Path) -> Result<Self> {
         Self::create_as(path, 0o600, create_nameless)
     }
 
-    /// A file that is called `NAME.partial` until it is complete, and that only this user may read. If
-    /// there is such a file already, it stays, and this fails.
+    /// Creates a file that is called `NAME.partial` until it is complete, and that only this user
+    /// may read. If `NAME.partial` already exists, it is kept, and this fails.
     pub(crate) fn create_recording(path: &Path) -> Result<Self> {
         Self::create_as(path, 0o600, |path, options| {
             let mut name = path.as_os_str().to_owned();
             name.push(".partial");
             let partial = PathBuf::from(name);
             let file = options.open(&partial).map_err(|source| failed(&partial, source))?;
-            // (Others lock it only to see whether they can. A file system may have no locks.)
+            // (Others lock the file only to test whether they can. Failure is ignored, because a
+            // file system may not support locks.)
             let _ = file.lock();
             Ok((partial, file))
         })
     }
 
-    /// As [`create`](Self::create), but `-` is standard output, which nothing else may write to meanwhile.
+    /// Like [`create`](Self::create), but `-` is standard output, to which nothing else may write
+    /// until the file is finished.
     pub(crate) fn create_or_stdout(path: &Path) -> Result<Self> {
         if path.as_os_str() != STDOUT {
             return Self::create(path);
@@ -88,33 +91,34 @@ impl PartialFile {
         Ok(PartialFile { path: path.to_owned(), partial, kept: false, file })
     }
 
-    /// Where it will be.
+    /// Path of the finished file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it can be read and written again before it is finished.
+    /// Whether the file can be read and rewritten before it is finished.
     pub(crate) fn is_regular(&self) -> bool {
         self.partial.is_some()
     }
 
-    /// What it is called until it is finished, if that is another name.
+    /// The temporary path, if the file has one.
     pub(crate) fn partial_path(&self) -> Option<&Path> {
         self.partial.as_deref()
     }
 
-    /// Leaves what is there when dropped.
+    /// Keeps the temporary file when `self` is dropped.
     pub(crate) fn keep(&mut self) {
         self.kept = true;
     }
 
-    /// The file itself, with everything written so far.
+    /// Returns the file itself, after flushing everything written so far to it.
     pub(crate) fn flushed(&mut self) -> io::Result<&mut File> {
         self.file.flush()?;
         Ok(self.file.get_mut())
     }
 
-    /// Makes it durable and gives it its name; its length in bytes.
+    /// Makes the file durable and gives it its name. Returns its length in bytes, or 0 if it was
+    /// written directly.
     pub(crate) fn finish(mut self) -> Result<u64> {
         let path = self.path.clone();
         let io = |doing| {
@@ -132,13 +136,13 @@ impl PartialFile {
         Ok(bytes)
     }
 
-    /// An error from writing to it.
+    /// Converts an error from writing to the file.
     pub(crate) fn error(&self, source: io::Error) -> TraceError {
         TraceError::Io { path: self.path.clone(), doing: "write", source }
     }
 }
 
-/// Creates a file in the directory of `path`, under a name that nothing has.
+/// Creates a file in the directory of `path`, under an unused name.
 fn create_nameless(path: &Path, options: &OpenOptions) -> Result<(PathBuf, File)> {
     static CREATED: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -146,9 +150,9 @@ fn create_nameless(path: &Path, options: &OpenOptions) -> Result<(PathBuf, File)
         let other = path.with_file_name(format!(".forebay-{}-{number}", std::process::id()));
         match options.open(&other) {
             Ok(file) => return Ok((other, file)),
-            // One of a process that was killed, or on another host.
+            // Left by a process that was killed, or used by one on another host.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // Users know the name that they gave.
+            // The message contains the name that the user gave.
             Err(source) => return Err(failed(path, source)),
         }
     }

@@ -1,7 +1,7 @@
-//! fio's I/O logs, to be replayed with `fio --read_iolog`.
+//! Writes fio's I/O logs, for replay with `fio --read_iolog`.
 //!
-//! fio knows no write-zeroes: they become writes. FUA is lost. Requests of no bytes, with which fio crashes,
-//! are left out. Times are cut to microseconds.
+//! fio has no write-zeroes: they become writes. FUA is lost. Requests of 0 bytes are left out,
+//! because fio crashes on them. Times are truncated to microseconds.
 
 use std::{collections::HashSet, io::Write, path::Path};
 
@@ -25,7 +25,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// `timed` for version 3; `target` instead of the volumes' names.
+    /// Begins a log of version 3 if it is `timed`, otherwise of version 2. A `target` replaces the
+    /// names of the volumes.
     pub(super) fn create(path: &Path, timed: bool, target: Option<String>) -> Result<Self> {
         let mut file = PartialFile::create_or_stdout(path)?;
         let version = if timed { iolog::VERSION_3 } else { iolog::VERSION_2 };
@@ -109,7 +110,7 @@ impl TraceWriter for Writer {
     }
 }
 
-/// A name of one word.
+/// Turns a name into a single word that does not look like a comment.
 fn plain(name: &str) -> String {
     match name {
         "" => "_".to_owned(),

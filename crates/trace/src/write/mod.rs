@@ -1,4 +1,4 @@
-//! Writing traces: our own format, and back to others' for their tools.
+//! Writes traces in our own format, and in the formats of other tools.
 
 mod csv;
 mod file;
@@ -13,7 +13,7 @@ use crate::{ParquetTraceWriter, Result, TraceError, formats::Params};
 pub(crate) use file::PartialFile;
 pub use writer::{LeftOut, TraceWriter};
 
-/// The formats that can be written: name, what it is, extensions.
+/// The formats that can be written: name, summary, file extensions.
 const WRITTEN: [(&str, &str, &[&str]); 4] = [
     ("parquet", "Forebay's own", &["parquet"]),
     ("csv", "columns time_ns,volume,op,flags,offset,length,latency_ns,result,hashes", &["csv"]),
@@ -34,9 +34,9 @@ pub fn writable_formats() -> impl Iterator<Item = (&'static str, &'static str)> 
     WRITTEN.iter().map(|(name, summary, _)| (*name, *summary))
 }
 
-/// Begins a trace at `path`, in the format named (with parameters after a colon, as for reading)
-/// or else the one that the path's extension tells. In a text format, the path `-` is standard output, which
-/// nothing else may write to until the trace is finished.
+/// Begins a trace at `path`, in the named format (with parameters after a colon, as for reading)
+/// or, without a name, in the format that the file extension selects. In a text format, the path
+/// `-` is standard output, to which nothing else may write until the trace is finished.
 ///
 /// # Errors
 /// If there is no such format or the file cannot be created.

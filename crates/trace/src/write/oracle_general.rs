@@ -1,11 +1,12 @@
-//! libCacheSim's oracleGeneral, with every record's next access.
+//! Writes libCacheSim's oracleGeneral, with the next access of every record.
 //!
-//! The object is the address in sectors of 512 B, or with `block=N` the number of a block, and
-//! then a request becomes one record for each of its blocks. Which of the two it is the file does not
-//! say, so [`TraceWriter::read_as`] does. Requests that do not begin with a sector are rounded out to
-//! it. Volumes take the bits from 44 up.
-//! Operations are lost; flushes, trims and requests of no bytes are left out. The next accesses are filled in by a second pass
-//! over the file, backwards, with a map of all objects: about 24 bytes of memory for each.
+//! An object is the address in sectors of 512 B or, with `block=N`, the number of a block of `N`
+//! bytes; then each request becomes one record for each of its blocks. The file does not show which
+//! of the two an object is, so [`TraceWriter::read_as`] does. A request that does not begin on a
+//! sector boundary is extended to begin on one. Volumes take the bits from 44 up. Operations are
+//! lost; flushes, trims and requests of 0 bytes are left out. A second pass over the file,
+//! backwards, fills in the next accesses. It keeps a map of all objects, which takes about 24 bytes
+//! of memory for each.
 
 use std::{
     collections::HashMap,
@@ -21,7 +22,7 @@ use forebay_block::{Op, Request, SECTOR_BYTES};
 
 const RECORD_BYTES: usize = 24;
 const VOLUME_SHIFT: u32 = 44;
-/// Records of a step of the second pass.
+/// Number of records per step of the second pass.
 const STEP: u64 = 64 << 10;
 
 pub(super) struct Writer {

@@ -1,4 +1,4 @@
-//! What every writer of traces does.
+//! The interface of all trace writers.
 
 use std::collections::HashSet;
 
@@ -6,23 +6,25 @@ use forebay_block::Volume;
 
 use crate::{Batch, Metadata, ParquetTraceWriter, Result, VolumeInfo, Written};
 
-/// Takes a trace batch by batch and makes a file of it, which appears when it is complete.
+/// Writes a trace batch by batch to a file, which appears when it is complete.
 pub trait TraceWriter {
-    /// Appends requests. `metadata` is what is known of the trace by now: volumes at least.
+    /// Appends requests. `metadata` holds what is known about the trace so far, at least its
+    /// volumes.
     ///
     /// # Errors
     /// If writing fails or the format cannot express a request.
     fn write_batch(&mut self, batch: &Batch, metadata: &Metadata) -> Result<()>;
 
-    /// What a reader has to be told to read the file as it was meant ([`OpenOptions::format`]), where
-    /// the file itself does not say it.
+    /// The value of [`OpenOptions::format`] with which a reader reads the file as intended, if the
+    /// file itself does not show it.
     ///
     /// [`OpenOptions::format`]: crate::OpenOptions::format
     fn read_as(&self) -> Option<String> {
         None
     }
 
-    /// The requests so far that are not in the file, because the format has nothing like them.
+    /// Counts of the requests so far that are not in the file, because the format cannot express
+    /// them.
     fn left_out(&self) -> LeftOut {
         LeftOut::default()
     }
@@ -30,18 +32,18 @@ pub trait TraceWriter {
     /// Completes the file.
     ///
     /// # Errors
-    /// If writing fails; then nothing is left behind.
+    /// If writing fails. The incomplete file is then removed.
     fn finish(self: Box<Self>, metadata: &Metadata) -> Result<Written>;
 }
 
-/// Numbers of requests that a format has nothing like.
+/// Counts of requests that a format cannot express.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LeftOut {
     /// Trims, and zeroings of more than 4 GiB.
     pub trims: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Other requests of no bytes.
+    /// Other requests of 0 bytes.
     pub empty: u64,
 }
 
@@ -55,8 +57,9 @@ impl TraceWriter for ParquetTraceWriter {
     }
 }
 
-/// The names of volumes in a format that does not take every name. Names that become alike are numbered, so that
-/// two volumes stay two. A volume keeps the name that it was given first, whichever volumes appear later.
+/// Names of volumes in a format that does not allow every name. Names that become equal are
+/// numbered, so that the volumes stay distinct. A volume keeps the first name that it was given,
+/// whichever volumes appear later.
 #[derive(Debug, Default)]
 pub(super) struct PlainNames {
     /// By volume number.
@@ -65,10 +68,11 @@ pub(super) struct PlainNames {
 }
 
 impl PlainNames {
-    /// Names those of the trace's volumes that have no name yet, as `plain` makes their own ones fit the format.
+    /// Names the volumes of the trace that have no name yet. `plain` makes their original names fit
+    /// the format.
     pub(super) fn add(&mut self, volumes: &[VolumeInfo], plain: impl Fn(&VolumeInfo) -> String) {
         let new = volumes.get(self.names.len()..).unwrap_or_default();
-        // What needs no change keeps its name, whichever of the new ones comes first.
+        // A name that needs no change is kept, whichever of the new volumes comes first.
         let own = new.iter().filter(|v| plain(v) == v.name).map(|v| &v.name);
         let mut own: HashSet<String> =
             own.filter(|name| !self.taken.contains(*name)).cloned().collect();

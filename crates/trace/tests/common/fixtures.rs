@@ -1,4 +1,4 @@
-//! Small traces of our own making, one for each format, and what they mean.
+//! Small traces of our own, one for each format, and their meaning.
 
 /// A trace and its requests as `time ns, volume, operation, offset, length`.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ pub const FIXTURES: &[Fixture] = &[
             };
             [
                 r(512, 0x2a, 42, 1000),
-                r(0, 0x12, 0, 1001), // INQUIRY: no request
+                r(0, 0x12, 0, 1001), // INQUIRY: not a request
                 r(65536, 0x28, 3, 1500),
                 r(4096, 0x8a, 1 << 33, 1501),
                 r(0, 0x35, 0, 1502),

@@ -1,4 +1,4 @@
-//! Random requests with everything that a trace may know about them.
+//! Random requests with everything that a trace may record about them.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
