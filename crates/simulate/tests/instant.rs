@@ -4,7 +4,7 @@
 //!
 //! Method: do each run once untimed and once quiesced, where every operation is an effect that ends
 //! separately and, request by request, in the same order. Then compare every counter of the cache,
-//! its volumes and its log, except those that depend on the order within a request of several
+//! its volumes and its log, except four that depend on the order within a request of several
 //! blocks. The cases are policies × write policies × layouts × random traces, and a real trace.
 
 use std::path::Path;
