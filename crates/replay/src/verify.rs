@@ -17,7 +17,8 @@ use crate::watch::ReadCheck;
 
 /// Maximum number of reads in flight.
 const DEPTH: usize = 16;
-/// Maximum number of differences listed from the reads of a run, and again from the final check.
+/// Maximum number of differences listed from the reads of a run. Together with those that a check
+/// finds afterwards, at most twice this number are listed.
 pub(crate) const SHOWN_MAX: usize = 10;
 
 /// What was found when everything written was read back.

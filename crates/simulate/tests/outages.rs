@@ -301,8 +301,8 @@ fn others_do_not_wait_for_a_store_that_is_dead_full_or_slow() {
             let result = run(&[&format!("vm1={trouble}@10s..130s")]);
             let ratios = [0, 1].map(|n| p99_of_others(&result)[n] / healthy[n]);
             assert!(ratios.iter().all(|&r| r < 1.3), "{layout}, {trouble}: {ratios:?}");
-            // No write of the other volumes waits for the slow store, whose operations take up to 1
-            // s.
+            // No write of the other volumes waits for the slow store, whose operations take up to
+            // 1 s.
             let longest = result.volumes[1..].iter().map(|v| v.latency_us.write.max);
             let longest = longest.fold(0.0, f64::max);
             assert!(longest < 50_000.0, "{layout}, {trouble}: a write takes {longest} us");
