@@ -85,7 +85,7 @@ pub struct Run<'a> {
     pub hooks: Hooks<'a>,
 }
 
-/// A run that has ended.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Finished {
     /// The measurements.

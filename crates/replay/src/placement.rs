@@ -408,17 +408,17 @@ mod tests {
         let mut apart = Placement::new(&volumes, &targets, limits(1), ALLOWED).unwrap();
         assert_eq!(apart.targets().collect::<Vec<_>>(), [None, Some(0), None, Some(1)]);
         assert_eq!(apart.place(&request(3, Op::Write, 0, 512)).unwrap().volume, 1);
-        // (Nor does a trace that has changed meanwhile reach a target that was not checked.)
+        // (If the trace changes after the survey, no request reaches an unchecked target.)
         assert_eq!(apart.place(&request(0, Op::Write, 0, 512)), None);
-        // With a target for each, each has its own.
+        // With a target for each volume, unused volumes are counted, too.
         let each = ["w", "x", "y", "z"].map(|name| target(name, 4096));
         let each = Placement::new(&volumes, &each, limits(1), ALLOWED).unwrap();
         assert_eq!(each.targets().collect::<Vec<_>>(), [None, Some(1), None, Some(3)]);
-        // By name, although one without requests has no namesake.
+        // Volumes are matched by name, even if one without requests has no target of its name.
         let named = [target("d", 4096), target("b", 4096)];
         let named = Placement::new(&volumes, &named, limits(1), ALLOWED).unwrap();
         assert_eq!(named.targets().flatten().collect::<Vec<_>>(), [1, 0]);
-        // Halves, not quarters.
+        // Only the two used volumes share the target, so each gets half of it.
         let options = PlacementOptions { concatenate: true, wrap: true, ..ALLOWED };
         let mut tight =
             Placement::new(&volumes, &[target("t", 16384)], limits(1), options).unwrap();

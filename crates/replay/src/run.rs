@@ -1,5 +1,5 @@
-//! A run: one submitter keeps the order of its requests and never has more of them in flight than
-//! the queue depth; no request is dropped.
+//! A run: a submitter sends its requests in order, never has more of them in flight than the queue
+//! depth, and drops none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -47,7 +47,7 @@ pub struct RunOptions {
     pub queue_depth: u32,
     /// Skip idle times longer than this, in which no request is in flight and none is due.
     pub skip_idle: Option<Nanos>,
-    /// Stop after this time.
+    /// Stop after this time; `None` means to run to the end of the workload.
     pub duration: Option<Nanos>,
     /// Seed of the data to write.
     pub seed: u64,
@@ -186,7 +186,7 @@ struct Job<'a, T: ?Sized, C> {
     start: Nanos,
     /// The last reading of the clock.
     now: Nanos,
-    /// Nanoseconds by which the workload's times have been moved forward.
+    /// Nanoseconds of idle time skipped so far; requests are due earlier by this time.
     skipped: u64,
     /// Time of the first request in the workload.
     base: Option<Nanos>,

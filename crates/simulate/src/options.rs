@@ -12,7 +12,7 @@ pub struct Options {
     pub pacing: Pacing,
     /// Flushes added to the trace.
     pub assume_flush: AssumeFlush,
-    /// How the run is cut into rows.
+    /// How the run is divided into rows.
     pub interval: Interval,
     /// Seed of the devices' random numbers.
     pub seed: u64,
@@ -87,7 +87,7 @@ impl std::fmt::Display for AssumeFlush {
     }
 }
 
-/// How the run is cut into rows.
+/// How the run is divided into rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Interval {
     /// By number of requests, chosen such that there are a few hundred rows.

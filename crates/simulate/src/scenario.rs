@@ -35,7 +35,7 @@ pub struct SimulatedVolume {
     pub size_bytes: u64,
     /// Whether the volume rejects writes.
     pub read_only: bool,
-    /// Its priority, for replacement policies that look at it; 1 is the highest.
+    /// Its priority, for replacement policies that use priorities; 1 is the highest.
     pub priority: u8,
     /// Whether its requests may bypass the cache.
     pub bypass: bool,
@@ -66,7 +66,7 @@ pub struct TracedVolume {
 /// Names of the devices to use where the configuration names none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Defaults {
-    /// Memory; `none` takes no time.
+    /// The memory of tier 1; `none` is memory that takes no time.
     pub memory: String,
     /// The flash tier.
     pub flash: String,

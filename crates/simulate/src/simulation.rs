@@ -304,7 +304,7 @@ impl Simulation {
         self.calls.take().unwrap_or_default()
     }
 
-    /// Hands over the answers given since the last call, in the order in which they were given.
+    /// Returns the answers since the last call, in the order in which they were given.
     pub fn take_answers(&mut self) -> impl Iterator<Item = Answer> + '_ {
         self.answers.iter_mut().flat_map(|answers| answers.drain(..))
     }
