@@ -99,8 +99,8 @@ struct Place {
 
 impl Placement {
     /// Decides where each volume of the workload goes: to the target's volume with the same name if
-    /// there is one for every volume, otherwise the first to the first, and so on. Volumes without
-    /// requests go nowhere, and take a number only if there are targets for all volumes.
+    /// every volume with requests has one, otherwise the first to the first, and so on. Volumes
+    /// without requests go nowhere, and are counted only if there are targets for all volumes.
     ///
     /// # Errors
     /// If the workload does not fit, or if it writes and that is not allowed or not possible.

@@ -1,10 +1,10 @@
 //! Checks the data of reads during a run against what the run has written.
 //!
-//! A read may return a version that the sector could have when the read was sent, a version that was
-//! sent before the read ended, or parts of several of these: a device writes a sector as a whole,
-//! but the page cache does not. Sectors with a modification in flight when the read was sent are not
-//! checked. Neither is a read during which any sector became unknown or was zeroed, or during which
-//! versions started again.
+//! A read may return a version that the sector could have when the read was sent, a version that
+//! was sent before the read ended, or parts of several of these: a device writes a sector as a
+//! whole, but the page cache does not. Sectors with a modification in flight when the read was sent
+//! are not checked. Neither is a read during which any sector became unknown or was zeroed, or
+//! during which versions started again.
 
 use crate::content::{Content, SECTOR_BYTES};
 use crate::ledger::Ledger;
