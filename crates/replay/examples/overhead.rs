@@ -1,5 +1,6 @@
-//! What sending and measuring cost by themselves: a run against a target that answers at once,
-//! and the recording alone. `cargo run --release -p forebay-replay --example overhead`
+//! Measures the cost of sending and measuring alone, with a run against a target that answers
+//! immediately, and the cost of recording alone.
+//! `cargo run --release -p forebay-replay --example overhead`
 
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +16,8 @@ use forebay_trace::{Spec, Synth};
 
 const REQUESTS: u64 = 5_000_000;
 
-/// Answers everything when asked.
+/// A target that completes all requests at the next [`flush`](Target::flush) or
+/// [`wait`](Target::wait).
 struct Null {
     volumes: Vec<TargetVolume>,
     waiting: Vec<Done>,

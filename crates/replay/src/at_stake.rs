@@ -1,19 +1,21 @@
-//! What a replay on a cache would destroy: the existing files and devices of its configuration.
+//! Finds data that a replay on a cache would destroy: the existing files and devices of the
+//! configuration.
 
 use std::path::Path;
 
 use forebay_config::Config;
 
-/// The files and devices that a configuration names, the flash tier first; exports of servers are neither.
+/// The files and devices that a configuration names, the flash tier first. Exports of servers are
+/// not included.
 pub fn local_paths(config: &Config) -> Vec<&Path> {
     let backing = config.volume.iter().map(|v| v.backing.as_str());
     let local = backing.filter(|name| !name.contains("://")).map(Path::new);
     config.flash.iter().map(|flash| flash.path.as_path()).chain(local).collect()
 }
 
-/// The first flash tier or store of a configuration on which somebody's data may be: a file that is there
-/// with a size, a device, or an export. `None` if a run creates all of them. To be asked before anything
-/// is opened, since opening creates what is not there.
+/// The first flash tier or store of a configuration that may hold data: a file that exists and is
+/// not empty, a device, or an export. `None` if a run creates all of them. Call this before
+/// anything is opened, because opening creates missing files.
 pub fn at_stake(config: &Config) -> Option<String> {
     // The length of a device is 0.
     let holds = |path: &&Path| std::fs::metadata(path).is_ok_and(|m| !m.is_file() || m.len() > 0);

@@ -4,20 +4,20 @@ use std::time::{Duration, Instant};
 
 use forebay_block::Nanos;
 
-/// Says what time it is. A run reads no other clock, so tests bring their own.
+/// Tells the time. A run reads no other clock, so tests can supply their own.
 pub trait Clock {
-    /// Nanoseconds since the clock was started; never goes back.
+    /// Nanoseconds since the clock was started; never decreases.
     fn now(&self) -> Nanos;
 }
 
-/// The machine's monotonic clock, from 0 at its start.
+/// The machine's monotonic clock, counted from [`start`](SystemClock::start).
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     origin: Instant,
 }
 
 impl SystemClock {
-    /// A clock that shows 0 now. Copies of it show the same time.
+    /// Starts a clock at 0. Copies of it show the same time.
     pub fn start() -> SystemClock {
         SystemClock { origin: Instant::now() }
     }

@@ -1,16 +1,17 @@
-//! The contents of writes: data that identify themselves.
+//! The contents of writes: data that identifies itself.
 //!
-//! Every 512-byte sector is derived from the run's seed, its volume, its number and the number of
-//! the write that wrote it (its *version*). So a reader can check that it is the right sector, that
-//! it is complete, and which write it is from. It does not compress, and no two sectors are equal.
+//! The data of every 512-byte sector is derived from the run's seed, the sector's volume, its
+//! number and the number of the write that wrote it (its *version*). A reader can therefore check
+//! that it has the right sector, that the sector is complete, and which write it came from. The
+//! data does not compress, and no two sectors are equal.
 
-/// Bytes that are checked together.
+/// Size of a sector, the unit that is checked, in bytes.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// The version of sectors that are all zero.
 pub const VERSION_ZERO: u32 = 0;
 
-/// A generator and checker of data.
+/// Generates and checks the data of writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Content {
     seed: u64,
@@ -19,13 +20,13 @@ pub struct Content {
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Content {
-    /// The data that belongs to `seed`.
+    /// Creates a generator and checker for the data that belongs to `seed`.
     pub fn new(seed: u64) -> Content {
         Content { seed: mix(seed.wrapping_add(GOLDEN)) }
     }
 
-    /// Fills `bytes`, which begin at byte `offset` of `volume`, as the write called `version`
-    /// (above 0) leaves them.
+    /// Fills `bytes`, which begin at byte `offset` of `volume`, with the data of write `version`
+    /// (above 0).
     pub fn fill(&self, volume: u32, offset: u64, version: u32, bytes: &mut [u8]) {
         let (mut sector, start) = (offset / SECTOR_BYTES, (offset % SECTOR_BYTES) as usize);
         let (head, rest) = match start {
@@ -50,7 +51,7 @@ impl Content {
     }
 
     /// The version of the data in a whole sector: `VERSION_ZERO` if it is all zero, `None` if
-    /// it is something else than what [`fill`](Content::fill) makes for this place.
+    /// [`fill`](Content::fill) does not produce such data for this sector.
     ///
     /// # Panics
     /// If `bytes` is not one sector.
@@ -68,8 +69,8 @@ impl Content {
         bytes.iter().all(|&b| b == 0).then_some(VERSION_ZERO)
     }
 
-    /// Whether a whole sector is mixed, in words of 8 bytes, from versions that are `possible`, among
-    /// them perhaps `VERSION_ZERO`, all zero.
+    /// Whether every 8-byte word of a whole sector is from a version that is `possible`. Words that
+    /// are zero are from `VERSION_ZERO`.
     pub fn is_torn(
         &self,
         volume: u32,
@@ -82,7 +83,7 @@ impl Content {
             let mut word = [0; 8];
             word.copy_from_slice(bytes);
             let word = u64::from_le_bytes(word);
-            // Words tell their version, so there is no need to try all.
+            // The version can be computed from a word, so there is no need to try all versions.
             let version = u32::try_from(first_word(word, i).wrapping_sub(key)).ok();
             version.is_some_and(|version| version != VERSION_ZERO && possible(version))
                 || (word == 0 && possible(VERSION_ZERO))
@@ -110,14 +111,14 @@ impl Content {
     }
 }
 
-/// Word `i` of a sector, for all but the first; `base` is what the first becomes by [`mix`].
+/// Word `i` of a sector, except the first; `base` is [`mix`] of the first word.
 #[inline]
 fn later_word(base: u64, i: u64) -> u64 {
     let value = base.wrapping_add(GOLDEN.wrapping_mul(i));
     value ^ (value >> 31)
 }
 
-/// The first word of the sector of which this is word `i`.
+/// The first word of the sector whose word `i` is `word`.
 fn first_word(word: u64, i: u64) -> u64 {
     match i {
         0 => word,
@@ -132,14 +133,14 @@ fn mix(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What becomes `z` by [`mix`]: its steps backwards, with the inverses of its factors modulo 2^64.
+/// The inverse of [`mix`]: its steps in reverse, with the inverses of its factors modulo 2^64.
 fn unmix(z: u64) -> u64 {
     let z = unshift(z, 31).wrapping_mul(0x3196_42B2_D24D_8EC3);
     let z = unshift(z, 27).wrapping_mul(0x96DE_1B17_3F11_9089);
     unshift(z, 30)
 }
 
-/// What becomes `z` by `z ^ (z >> by)`, for shifts of more than a third of the bits.
+/// The inverse of `z ^ (z >> by)`, for shifts of at least a third of the bits.
 fn unshift(z: u64, by: u32) -> u64 {
     z ^ (z >> by) ^ (z >> (2 * by))
 }
@@ -196,7 +197,7 @@ mod tests {
             assert!(!torn(&|_| true, &other), "{at}");
             assert!(!content.is_torn(3, 17, |_| true, &zeroed) || at == 0, "{at}");
         }
-        // What `fill` makes of the version 0 is nobody's data.
+        // No write has the data that `fill` produces for version 0.
         assert!(!torn(&|_| true, &sector(VERSION_ZERO)));
     }
 

@@ -9,29 +9,30 @@ use forebay_engine::EngineError;
 use forebay_nbd::UriError;
 use forebay_trace::TraceError;
 
-/// A run could not begin, or not go on.
+/// Why a run could not begin or could not continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
     /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A device or file cannot be had.
+    /// A device or file cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The engine cannot be opened, or not be stopped.
+    /// The engine cannot be opened or stopped.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// `FOREBAY_IO` is set to something unknown.
     #[error(transparent)]
     Backend(#[from] UnknownBackend),
-    /// Threads, doorbells or a ring cannot be had.
+    /// A system resource such as a doorbell, a ring or memory could not be obtained, or a system
+    /// call failed.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
-    /// An address cannot be understood.
+    /// An address cannot be parsed.
     #[error("{address}: {source}")]
     Uri {
-        /// What was given.
+        /// The address.
         address: String,
         /// What is wrong with it.
         source: UriError,
@@ -44,7 +45,7 @@ pub enum ReplayError {
         "the targets of one run must be either all paths or all NBD addresses, not both {0} and {1}"
     )]
     Mixed(String, String),
-    /// Two targets are one file or device.
+    /// Two targets are the same file or device.
     #[error("{}; a run needs a different target for each volume", same(first, second))]
     SameTarget {
         /// The target that was given first.
@@ -52,10 +53,10 @@ pub enum ReplayError {
         /// The other one.
         second: String,
     },
-    /// No target at all.
+    /// No target was given.
     #[error("no target was given")]
     NoTarget,
-    /// A request is not on the device.
+    /// A request reaches beyond the end of the target.
     #[error(
         "volume {volume} is accessed up to byte {end}, but {target} has only {size} bytes; nothing \
          was written"
@@ -67,15 +68,15 @@ pub enum ReplayError {
         end: u64,
         /// The target's volume.
         target: String,
-        /// Its size.
+        /// Size of the target's volume in bytes.
         size: u64,
     },
-    /// More volumes than the target has.
+    /// The trace has more volumes than there are targets.
     #[error(
         "the trace has more volumes ({volumes}) than there are targets ({targets}); nothing was written"
     )]
     TooManyVolumes {
-        /// In the trace.
+        /// Volumes of the trace.
         volumes: usize,
         /// Volumes of the target.
         targets: usize,
@@ -85,7 +86,7 @@ pub enum ReplayError {
         "the workload contains writes, which would destroy the data on {target}; nothing was written"
     )]
     WritesNotAllowed {
-        /// What would be written to: a volume, a file or a device.
+        /// The volume, file or device that would be written to.
         target: String,
     },
     /// The target cannot be written to.

@@ -1,10 +1,10 @@
-//! What a run has written where, so that it can be checked afterwards.
+//! Records what a run has written where, so that it can be verified.
 //!
 //! For each 512-byte sector the ledger keeps the number of the last write that covered it. Requests
 //! that are in flight at the same time may take effect in either order, so where they overlap,
-//! every version from the oldest of them on is right. Sectors whose contents cannot be known
-//! (written in part, trimmed, or covered by a failed write) are not checked; the ledger never
-//! raises a false alarm.
+//! every version from the oldest of them on is right. Sectors with unknown contents (written in
+//! part, trimmed, or covered by a failed write) are not checked; the ledger never raises a false
+//! alarm.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +12,42 @@ use forebay_block::Op;
 
 use crate::content::{SECTOR_BYTES, VERSION_ZERO};
 
-/// Sectors that are kept together: 1 MiB.
+/// Sectors per chunk: 1 MiB.
 const CHUNK_SECTORS: u64 = 2048;
 
-/// Never written.
+/// The state of a sector that was never written.
 const UNTOUCHED: u32 = u32::MAX;
-/// Written, but nobody can know with what.
+/// The state of a sector that was modified, with unknown contents.
 const UNKNOWN: u32 = u32::MAX - 1;
-/// The last version that can be told apart.
+/// The largest version; larger values are special states.
 pub(crate) const VERSION_MAX: u32 = u32::MAX - 2;
 
-/// Everything that was written.
+/// The state of all sectors that were modified.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     chunks: BTreeMap<(u32, u64), Box<[u32]>>,
-    /// The oldest version of sectors that were written by several requests at once.
+    /// The oldest possible version of sectors that several requests wrote at the same time.
     contested: BTreeMap<(u32, u64), u32>,
     /// Modifications in flight.
     open: Vec<Change>,
-    /// The version of the last write.
+    /// The version of the last write that began.
     last_write: u32,
     disturbances: u64,
 }
 
-/// A modification of sectors `first..end`: of all of each, or of a part of one sector, which then is
-/// [`UNKNOWN`].
+/// A modification of sectors `first..end`, either of whole sectors or of a part of a single sector,
+/// whose state is then [`UNKNOWN`].
 #[derive(Clone, Copy, Debug)]
 struct Change {
     tag: u64,
     volume: u32,
     first: u64,
     end: u64,
-    /// What the sectors hold afterwards.
+    /// The state of the sectors afterwards: a version or [`UNKNOWN`].
     state: u32,
 }
 
-/// A stretch of sectors to be read and checked.
+/// A range of sectors to read and check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stretch {
     pub volume: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Stretch {
 }
 
 impl Ledger {
-    /// A modification sets out: `version` for a write.
+    /// Begins a modification of `range` (offset and length in bytes); only a write uses `version`.
     pub fn begin(&mut self, tag: u64, op: Op, version: u32, volume: u32, range: (u64, u64)) {
         let (offset, length) = range;
         let end = offset + length;
@@ -66,13 +66,13 @@ impl Ledger {
             _ => UNKNOWN,
         };
         if op == Op::Write {
-            // Versions that start again say no longer which write was first.
+            // When versions start again, they no longer tell which write was first.
             self.disturbances += u64::from(version < self.last_write);
             self.last_write = version;
         }
         let (first, last) = (offset.div_ceil(SECTOR_BYTES), end / SECTOR_BYTES);
-        // Sectors that are covered in part hold something of both, also if they are written as a whole while
-        // this is in flight.
+        // Sectors that are covered in part hold old and new data, even if another request writes
+        // the whole sector while this one is in flight.
         for edge in [offset, end] {
             if !edge.is_multiple_of(SECTOR_BYTES) {
                 let sector = edge / SECTOR_BYTES;
@@ -107,7 +107,7 @@ impl Ledger {
         self.open.push(change);
     }
 
-    /// The modifications called `tag` have ended.
+    /// Ends the modifications with this `tag`.
     pub fn end(&mut self, tag: u64, succeeded: bool) {
         let mut i = 0;
         while i < self.open.len() {
@@ -119,7 +119,8 @@ impl Ledger {
             if !succeeded {
                 self.disturbances += 1;
                 for sector in change.first..change.end {
-                    // Later writes are definite, unless they were in flight with this one.
+                    // A later write determines the contents, unless it was in flight together with
+                    // this one.
                     let key = (change.volume, sector);
                     let is_last = self.get(key.0, sector) == change.state;
                     if is_last || self.contested.contains_key(&key) {
@@ -130,7 +131,7 @@ impl Ledger {
         }
     }
 
-    /// Two modifications are in flight at once.
+    /// Updates the sectors that two modifications in flight have in common.
     fn contest(&mut self, older: Change, newer: Change) {
         let (first, end) = (older.first.max(newer.first), older.end.min(newer.end));
         if older.volume != newer.volume || first >= end {
@@ -147,7 +148,7 @@ impl Ledger {
         }
     }
 
-    /// What is to be read, in order, each stretch within 1 MiB.
+    /// The ranges to read, in order; each is within one chunk of 1 MiB.
     pub fn stretches(&self) -> Vec<Stretch> {
         let known = |states: &[u32]| {
             let first = states.iter().position(|&state| state < UNKNOWN)? as u64;
@@ -162,20 +163,21 @@ impl Ledger {
         stretches.collect()
     }
 
-    /// The versions, oldest and newest, that a sector may have; `None` if nobody knows.
+    /// The oldest and the newest version that a sector may have; `None` if its contents are
+    /// unknown or it was never written.
     pub fn expected(&self, volume: u32, sector: u64) -> Option<(u32, u32)> {
         let state = self.get(volume, sector);
         let oldest = self.contested.get(&(volume, sector)).copied().unwrap_or(state);
         (state < UNKNOWN).then_some((oldest.min(state), state))
     }
 
-    /// How often something has happened after which nobody knows what a sector holds, or it holds
-    /// no write's data.
+    /// Number of events so far after which the contents of a sector are unknown or are not the data
+    /// of a write.
     pub fn disturbances(&self) -> u64 {
         self.disturbances
     }
 
-    /// The version of the last write that set out.
+    /// The version of the last write that began.
     pub fn last_write(&self) -> u32 {
         self.last_write
     }
@@ -185,7 +187,7 @@ impl Ledger {
         self.open.iter().any(|change| change.covers(volume, sector))
     }
 
-    /// Sectors that were written and cannot be checked.
+    /// Number of sectors that were modified and cannot be checked.
     pub fn unknown_sectors(&self) -> u64 {
         let states = self.chunks.values().flat_map(|chunk| chunk.iter());
         states.filter(|&&state| state == UNKNOWN).count() as u64
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(ledger.expected(0, 0), Some((3, 3)), "a later write settles it");
         ledger.end(0, true);
 
-        // Both edges of one write, and neither of one that is aligned.
+        // Both edges of the misaligned write are uncertain, and neither of the aligned one.
         write(&mut ledger, 0, 4, 1000, 2000);
         write(&mut ledger, 1, 5, 0, 4096);
         let certain: Vec<bool> =

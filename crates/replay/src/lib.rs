@@ -1,9 +1,9 @@
-//! Replays traces and generates load, against real targets.
+//! Replays traces and generates load on real targets.
 //!
-//! A run takes requests from a [`Feed`] in their order, fits them onto a [`Target`] (a file, a
-//! block device, an NBD export, our own cache in this process) as a [`Placement`] says, sends
-//! them at the workload's times or as fast as the queue has room, and measures. What it reports
-//! is a [`RealRun`]: the fields of a simulation, and what only a real run has.
+//! A run takes requests in order from a [`Feed`], maps them to a [`Target`] (a file, a block
+//! device, an NBD export, or Forebay's own cache in this process) with a [`Placement`], sends them
+//! at the workload's times or as soon as the queue has room, and measures. It reports a
+//! [`RealRun`]: the fields of a simulation, and fields that only a real run has.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -32,9 +32,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What must always hold: the queue never holds more requests than its depth, and none is
-//! dropped; each is completed exactly once; nothing is written to a target before the whole
-//! workload is known to fit onto it and writing was allowed; no clock but the run's is read.
+//! Invariants: the queue never holds more requests than its depth, and no request is dropped; each
+//! request completes exactly once; a run writes nothing to a target before it knows that the whole
+//! workload fits and that writing is allowed; it reads no clock other than its own.
 
 mod at_stake;
 mod clock;
@@ -71,37 +71,38 @@ pub use usage::{Machine, Usage};
 pub use verify::{Difference, Verified, VerifyResult, Written};
 pub use workload::{Length, Workload, at_rate};
 
-/// A run that is ready to go.
+/// A run that is ready to start.
 pub struct Run<'a> {
-    /// The clock that the targets know.
+    /// The clock of the run, the same one that the targets use.
     pub clock: SystemClock,
     /// The requests.
     pub feed: Feed,
-    /// Where they go.
+    /// Where the requests go on the target.
     pub placement: Placement,
-    /// How.
+    /// How the requests are sent.
     pub options: RunOptions,
-    /// What to listen to, and whom to tell.
+    /// How the caller stops the run and learns of its progress.
     pub hooks: Hooks<'a>,
 }
 
-/// A run that has ended.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Finished {
-    /// What was measured.
+    /// The measurements.
     pub result: RealRun,
-    /// What stopped it, if anything did before its end.
+    /// The error that ended the run early, if any.
     pub error: Option<ReplayError>,
-    /// What was written, if that was to be kept track of and there was one submitter.
+    /// What was written, if [`RunOptions::track`] was set and there was only one submitter.
     pub written: Option<Written>,
 }
 
 impl Run<'_> {
-    /// Runs to the end: one submitter for each of `targets`, which share the requests. With one
-    /// they are sent in their order.
+    /// Runs to the end, with one submitter for each of `targets`. The submitters share the
+    /// requests; a single submitter sends them in order.
     pub fn go(self, targets: &mut [&mut (dyn Target + Send)]) -> Finished {
         let Run { clock, feed, placement, options, hooks } = self;
-        // The time until then would count as time that the target waited for the reader.
+        // Otherwise the time until the first request is read would count as time that the target
+        // waited for the reader.
         feed.wait_for_first(hooks.stop);
         let before = Usage::now();
         let mut panicked = false;
@@ -121,7 +122,7 @@ impl Run<'_> {
                         })
                     })
                     .collect();
-                // A feed of our own would keep the reader going after everybody has left.
+                // A feed kept here would keep the reader running after all submitters have ended.
                 drop(feed);
                 let joined = threads.into_iter().map(|thread| thread.join());
                 joined.filter_map(|o| o.inspect_err(|_| panicked = true).ok()).collect()

@@ -1,4 +1,4 @@
-//! The place of each request of the workload on the target.
+//! Maps each request of the workload to its place on the target.
 
 use forebay_block::{Flags, Op, Request};
 use schemars::JsonSchema;
@@ -8,43 +8,43 @@ use crate::error::ReplayError;
 use crate::survey::VolumeSurvey;
 use crate::target::{Limits, TargetVolume};
 
-/// What may be done to the target, and how requests are fitted onto it.
+/// Whether the target may be written to, and how requests are fitted onto it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PlacementOptions {
     /// Whether the target may be written to.
     pub writes: Writes,
-    /// Bring requests beyond the end back onto the target, instead of refusing to start.
+    /// Wrap requests beyond the end back into the target, instead of refusing to start.
     pub wrap: bool,
-    /// Lay all volumes of the workload one after the other on the target's first.
+    /// Place all volumes of the workload one after the other on the target's first volume.
     pub concatenate: bool,
 }
 
 /// Whether a target may be written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Writes {
-    /// No: a workload that writes is refused.
+    /// No: a workload that writes is rejected.
     #[default]
     Refused,
-    /// No: what writes is left out of the workload.
+    /// No: writes, trims and zeroings are left out.
     LeftOut,
     /// Yes.
     Allowed,
 }
 
-/// A request as it goes to the target.
+/// A request as it is sent to the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placed {
     /// The target's volume.
     pub volume: u32,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// How.
+    /// The flags of the operation.
     pub flags: Flags,
-    /// First byte.
+    /// Offset on the target's volume in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// A write of zeroes, because the target cannot zero.
+    /// Whether this is a write of zeroes, because the target does not support zeroing.
     pub zeroes: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Adjusted {
 }
 
 impl Adjusted {
-    /// Adds another's counts.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Adjusted) {
         self.writes_left_out += other.writes_left_out;
         self.unsupported += other.unsupported;
@@ -80,12 +80,12 @@ impl Adjusted {
 /// Fits requests onto a target.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// By the workload's volume number; none where there are no requests.
+    /// By volume number of the workload; `None` for volumes without requests.
     places: Vec<Option<Place>>,
     targets: Vec<TargetVolume>,
     alignment: u64,
     writes: Writes,
-    /// What was changed so far.
+    /// Requests left out or changed so far.
     pub adjusted: Adjusted,
 }
 
@@ -98,12 +98,12 @@ struct Place {
 }
 
 impl Placement {
-    /// Decides where each of the workload's volumes goes: to the target's volume of the same
-    /// name if all have one, else the first one to the first, and so on. Volumes without requests
-    /// go nowhere, and count only if there are targets for all volumes.
+    /// Decides where each volume of the workload goes: to the target's volume with the same name if
+    /// every volume with requests has one, otherwise the first to the first, and so on. Volumes
+    /// without requests go nowhere, and are counted only if there are targets for all volumes.
     ///
     /// # Errors
-    /// If the workload does not fit, or writes where it may not.
+    /// If the workload does not fit, or if it writes and that is not allowed or not possible.
     pub fn new(
         volumes: &[VolumeSurvey],
         targets: &[TargetVolume],
@@ -148,7 +148,8 @@ impl Placement {
         Ok(Placement { places, targets, alignment, writes, adjusted })
     }
 
-    /// Which volume of the target each volume of the workload goes to, if there are requests for it.
+    /// The volume of the target for each volume of the workload; `None` if there are no requests
+    /// for it.
     pub fn targets(&self) -> impl Iterator<Item = Option<u32>> + '_ {
         self.places.iter().map(|place| place.map(|place| place.target))
     }
@@ -156,7 +157,7 @@ impl Placement {
     /// Where a request goes; `None` if it is left out.
     pub fn place(&mut self, request: &Request) -> Option<Placed> {
         let Some(&Some(place)) = self.places.get(request.volume.0 as usize) else {
-            // Not there when the workload was looked through: it has changed since.
+            // The survey found no requests for this volume, so the workload has changed since.
             self.adjusted.unsupported += 1;
             return None;
         };
@@ -204,8 +205,8 @@ impl Placement {
         }
         if offset.checked_add(length).is_none_or(|end| end > place.size) {
             self.adjusted.wrapped += 1;
-            // Neither side by side with its end and its beginning, nor cut: as it is, in the
-            // range. What was aligned to a power of two stays so if the size is.
+            // Move the request into the range without splitting or shortening it. A request that is
+            // aligned to a power of two stays aligned if the size is.
             offset = (offset % place.size).min(place.size - length);
         }
         let aligned = offset & !(self.alignment - 1);
@@ -217,10 +218,15 @@ impl Placement {
     }
 }
 
-/// Which of the targets with these names each volume of a workload goes to, if there are requests
-/// for it: the one of the same name if all have one, else the first to the first, and so on. With a
-/// target for each volume, each keeps its own, whichever of them have requests; otherwise those
-/// without requests do not count. An error if there are too few targets.
+/// Assigns each volume of a workload to one of the targets with these names; a volume without
+/// requests gets `None`.
+///
+/// If every volume with requests has a target of the same name, it goes there. Otherwise the first
+/// volume goes to the first target, and so on. If there are at least as many targets as volumes,
+/// all volumes are counted, with or without requests; if not, only those with requests.
+///
+/// # Errors
+/// If there are too few targets.
 pub fn targets_of(
     volumes: &[VolumeSurvey],
     names: &[&str],
@@ -242,7 +248,7 @@ pub fn targets_of(
     Ok(targets)
 }
 
-/// The places of the volumes with requests.
+/// The places of the volumes with requests, on one target volume each.
 fn side_by_side(
     all: &[VolumeSurvey],
     targets: &[TargetVolume],
@@ -257,7 +263,8 @@ fn side_by_side(
     Ok(numbers.into_iter().flatten().map(place).collect())
 }
 
-/// One after the other, each from a multiple of 1 MiB on; with wrapping, in equal parts.
+/// Places volumes one after the other, each from a multiple of 1 MiB on. If they do not fit and
+/// `wrap` is set, they get equal parts of the target.
 fn concatenate(
     volumes: &[&VolumeSurvey],
     target: &TargetVolume,
@@ -268,7 +275,7 @@ fn concatenate(
     let all = target.size_bytes & !(alignment - 1);
     let needed = |v: &VolumeSurvey| v.end_bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
     let sum = volumes.iter().fold(0u64, |sum, v| sum.saturating_add(needed(v)));
-    // The last one need not fill its MiB.
+    // The last volume need not fill its last MiB.
     let slack = volumes.last().map_or(0, |v| needed(v).saturating_sub(v.end_bytes));
     let fits = sum.saturating_sub(slack) <= all;
     if !fits && !wrap {
@@ -401,17 +408,17 @@ mod tests {
         let mut apart = Placement::new(&volumes, &targets, limits(1), ALLOWED).unwrap();
         assert_eq!(apart.targets().collect::<Vec<_>>(), [None, Some(0), None, Some(1)]);
         assert_eq!(apart.place(&request(3, Op::Write, 0, 512)).unwrap().volume, 1);
-        // (Nor does a trace that has changed meanwhile reach a target that was not checked.)
+        // (If the trace changes after the survey, no request reaches an unchecked target.)
         assert_eq!(apart.place(&request(0, Op::Write, 0, 512)), None);
-        // With a target for each, each has its own.
+        // With a target for each volume, unused volumes are counted, too.
         let each = ["w", "x", "y", "z"].map(|name| target(name, 4096));
         let each = Placement::new(&volumes, &each, limits(1), ALLOWED).unwrap();
         assert_eq!(each.targets().collect::<Vec<_>>(), [None, Some(1), None, Some(3)]);
-        // By name, although one without requests has no namesake.
+        // Volumes are matched by name, even if one without requests has no target of its name.
         let named = [target("d", 4096), target("b", 4096)];
         let named = Placement::new(&volumes, &named, limits(1), ALLOWED).unwrap();
         assert_eq!(named.targets().flatten().collect::<Vec<_>>(), [1, 0]);
-        // Halves, not quarters.
+        // Only the two used volumes share the target, so each gets half of it.
         let options = PlacementOptions { concatenate: true, wrap: true, ..ALLOWED };
         let mut tight =
             Placement::new(&volumes, &[target("t", 16384)], limits(1), options).unwrap();

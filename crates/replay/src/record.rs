@@ -1,4 +1,4 @@
-//! The measurements during a run: a few nanoseconds for each request.
+//! Measurements during a run. Recording a request takes a few nanoseconds.
 
 use forebay_block::{Nanos, Op};
 use forebay_effect::IoError;
@@ -6,9 +6,9 @@ use forebay_results::{Latency, LatencyHistogram, LatencyRecorder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The length of an interval at first, unless the user says otherwise.
+/// Initial length of an interval in nanoseconds, unless the user sets another.
 const INTERVAL_NS: u64 = 100_000_000;
-/// With this many intervals neighbours are joined, so that long runs keep to bounded memory.
+/// At this number of intervals, neighbours are merged, so that long runs use bounded memory.
 const INTERVALS_MAX: usize = 1000;
 
 /// A piece of a run's time: what was completed in it.
@@ -49,13 +49,13 @@ impl Interval {
     }
 }
 
-/// How a run's time is cut.
+/// How a run is divided into intervals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Intervals {
-    /// Into 100 ms, and longer ones when the run takes long.
+    /// Intervals of 100 ms, and longer ones if the run takes long.
     #[default]
     Auto,
-    /// Into pieces of this length, however many they are.
+    /// Intervals of this length, at least 1 ms, regardless of their number.
     Every(Nanos),
 }
 
@@ -93,25 +93,26 @@ impl Failures {
     }
 }
 
-/// What one submitter has measured.
+/// The measurements of one submitter.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     pub latency: LatencyRecorder,
-    /// From the time at which a request was due to its answer.
+    /// Times from when a request was due until it was answered.
     pub response: LatencyHistogram,
-    /// From the time at which a request was due to when it was sent.
+    /// Times from when a request was due until it was sent.
     pub lateness: LatencyHistogram,
     pub requests: [u64; 5],
     pub read_bytes: u64,
     pub write_bytes: u64,
     pub errors: u64,
     pub failures: Failures,
-    /// Sum of all latencies; divided by the run's time, the mean number in flight.
+    /// Sum of all latencies in nanoseconds. Divided by the duration of the run, it is the mean
+    /// number of requests in flight.
     pub busy_ns: u128,
     pub pending_max: u32,
     pub found_full: u64,
     pub sent: u64,
-    /// When the last request was completed.
+    /// When the last request was completed, from the start of the run.
     pub last: Nanos,
     intervals: Vec<Interval>,
     interval_ns: u64,
@@ -119,13 +120,13 @@ pub(crate) struct Recorder {
     current: Current,
 }
 
-/// The interval that is not over yet.
+/// The interval that has not ended yet.
 #[derive(Debug)]
 struct Current {
     index: u64,
     interval: Interval,
     latency: LatencyHistogram,
-    /// When it is over.
+    /// When the interval ends, in nanoseconds from the start of the run.
     end_ns: u64,
 }
 
@@ -161,7 +162,7 @@ impl Recorder {
         }
     }
 
-    /// A request has been completed at `now`, by the run's clock from its start.
+    /// Records a request that was completed at `now`, counted from the start of the run.
     pub fn complete(
         &mut self,
         now: Nanos,
@@ -198,12 +199,12 @@ impl Recorder {
         }
     }
 
-    /// Requests completed.
+    /// Number of completed requests.
     pub fn completed(&self) -> u64 {
         self.requests.iter().sum()
     }
 
-    /// All intervals, those without requests included.
+    /// Returns all intervals, including those without requests.
     pub fn finish(&mut self, end: Nanos) -> Vec<Interval> {
         self.roll(end);
         let length_s = self.interval_ns as f64 / 1e9;
@@ -244,7 +245,8 @@ impl Recorder {
     fn join_neighbours(&mut self) {
         join(&mut self.intervals);
         self.interval_ns *= 2;
-        // An even number was joined, so the current one begins where a longer one does.
+        // The number of merged intervals is even, so the current one begins where a longer one
+        // does.
         self.current.index = self.intervals.len() as u64;
         self.current.end_ns = (self.current.index + 1) * self.interval_ns;
     }
@@ -259,10 +261,10 @@ fn join(intervals: &mut Vec<Interval>) {
     *intervals = joined.collect();
 }
 
-/// The intervals of several submitters as one row of intervals.
+/// Merges the intervals of several submitters into one sequence.
 pub(crate) fn merge(mut all: Vec<Vec<Interval>>, end: Nanos) -> Vec<Interval> {
     let length = |i: &[Interval]| i.iter().map(|i| i.length_s).fold(0.0, f64::max);
-    // Only automatic ones differ, by powers of two.
+    // Only automatic intervals differ in length, by powers of two.
     let longest = all.iter().map(|i| length(i)).fold(0.0, f64::max);
     for intervals in &mut all {
         while intervals.len() > 1 && length(intervals) * 1.5 < longest {

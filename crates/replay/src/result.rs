@@ -92,7 +92,7 @@ fn or_empty<S: Serializer>(components: &Option<Components>, to: S) -> Result<S::
     }
 }
 
-/// Puts together what the submitters measured.
+/// Combines the measurements of all submitters into one result.
 pub(crate) fn assemble(
     outcomes: &mut [JobOutcome],
     options: &RunOptions,

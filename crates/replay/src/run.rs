@@ -1,5 +1,5 @@
-//! A run: one submitter keeps the order of its requests and never has more of them in flight than
-//! the queue depth; no request is dropped.
+//! A run: a submitter sends its requests in order, never has more of them in flight than the queue
+//! depth, and drops none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,13 +17,13 @@ use crate::source::{Next, Source};
 use crate::target::{Done, Io, Limits, Target};
 use crate::watch::{ReadCheck, Watch};
 
-/// The longest sleep: how soon a request to stop is noticed.
+/// The longest sleep; a request to stop is noticed within this time.
 const SLICE_NS: u64 = 50_000_000;
-/// How long to wait for a reader that is behind.
+/// How long to wait before trying again when the reader has no request ready.
 const READER_NS: u64 = 200_000;
-/// Buffers that are kept for reuse.
+/// Maximum total size of the buffers that are kept for reuse.
 const POOL_BYTES_MAX: usize = 64 << 20;
-/// Completions between reports of progress in a closed loop.
+/// Completions between progress reports in a closed loop.
 const PROGRESS_STEP: u64 = 512;
 
 /// When requests are sent.
@@ -31,29 +31,29 @@ const PROGRESS_STEP: u64 = 512;
 pub enum Pace {
     /// At the workload's own times, divided by `rate`.
     Timed {
-        /// 2 is twice as fast as the workload was.
+        /// Speed relative to the workload; 2 is twice as fast.
         rate: f64,
     },
-    /// Each as soon as the queue has room: a closed loop.
+    /// As soon as the queue has room: a closed loop.
     AsFastAsPossible,
 }
 
-/// How a run goes.
+/// How requests are sent in a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RunOptions {
     /// When requests are sent.
     pub pace: Pace,
-    /// Requests that may be in flight; at least 1.
+    /// Maximum number of requests in flight; at least 1.
     pub queue_depth: u32,
-    /// Skip times longer than this in which nothing is on its way and nothing is due.
+    /// Skip idle times longer than this, in which no request is in flight and none is due.
     pub skip_idle: Option<Nanos>,
-    /// Stop after this time.
+    /// Stop after this time; `None` means to run to the end of the workload.
     pub duration: Option<Nanos>,
-    /// What the data written depends on.
+    /// Seed of the data to write.
     pub seed: u64,
-    /// Keep track of what was written where, to be checked afterwards.
+    /// Record what was written where, so that it can be verified.
     pub track: bool,
-    /// How the run's time is cut for tables and pictures.
+    /// How the run is divided into intervals for tables and charts.
     pub intervals: Intervals,
 }
 
@@ -71,13 +71,13 @@ impl Default for RunOptions {
     }
 }
 
-/// How a run talks to its surroundings.
+/// How a run communicates with its caller.
 #[derive(Clone, Copy)]
 pub struct Hooks<'a> {
-    /// Set by a caller that wants the run to stop: what is in flight is finished, nothing more is
-    /// sent.
+    /// The caller sets this flag to stop the run. The run then sends no more requests and waits for
+    /// those in flight.
     pub stop: &'a AtomicBool,
-    /// Told now and then how many more requests have been completed.
+    /// Called from time to time with the number of requests completed since the last call.
     pub progress: &'a (dyn Fn(u64) + Sync),
 }
 
@@ -87,30 +87,30 @@ pub struct Hooks<'a> {
 pub enum End {
     /// There were no more requests.
     Complete,
-    /// Its time was up.
+    /// The [`RunOptions::duration`] had passed.
     TimeUp,
-    /// It was told to stop.
+    /// The caller set [`Hooks::stop`].
     Stopped,
-    /// Requests could not be read, or the target could not be used any more.
+    /// Requests could not be read, or the target became unusable.
     Failed(ReplayError),
 }
 
-/// What one submitter did.
+/// The outcome of one submitter.
 #[derive(Debug)]
 pub(crate) struct JobOutcome {
     pub recorder: Recorder,
     pub end: End,
     pub adjusted: Adjusted,
     pub ledger: Option<Ledger>,
-    /// What reads brought, as far as that is known.
+    /// The check of the data that reads returned, as far as the expected data is known.
     pub reads: ReadCheck,
-    /// Time that was skipped.
+    /// Idle time that was skipped.
     pub skipped: Nanos,
-    /// Times that the reader had no request ready.
+    /// How often the reader had no request ready.
     pub starved: u64,
-    /// Requests whose end is not known, because the target was lost.
+    /// Requests whose outcome is unknown because the target was lost.
     pub lost: u32,
-    /// When it began and ended, by the clock.
+    /// When the submitter began and ended, by the run's clock.
     pub span: (Nanos, Nanos),
 }
 
@@ -186,26 +186,26 @@ struct Job<'a, T: ?Sized, C> {
     start: Nanos,
     /// The last reading of the clock.
     now: Nanos,
-    /// Nanoseconds by which the workload's times have been moved forward.
+    /// Nanoseconds of idle time skipped so far; requests are due earlier by this time.
     skipped: u64,
-    /// The first request's time in the workload.
+    /// Time of the first request in the workload.
     base: Option<Nanos>,
     pending: u32,
     slots: Vec<Slot>,
-    /// Requests that the target holds back.
+    /// Slots of the requests that were handed to the target but may still be held back there.
     unsent: Vec<u32>,
     free: Vec<u32>,
     done: Vec<Done>,
     pool: BufferPool,
     content: Content,
-    /// Writes sent.
+    /// Version (number) of the last write; after `VERSION_MAX`, numbers start again at 1.
     version: u32,
     ledger: Option<Ledger>,
-    /// By slot, for reads, if there is a ledger.
+    /// What reads may return, by slot; empty without a ledger.
     watches: Vec<Watch>,
     reads: ReadCheck,
     recorder: Recorder,
-    /// Completions that progress was told of.
+    /// Completions reported to `hooks.progress` so far.
     told: u64,
     starved: u64,
 }
@@ -217,12 +217,12 @@ struct Slot {
     bytes: u64,
     due: Nanos,
     sent: Nanos,
-    /// Pieces that have not ended.
+    /// Pieces that have not completed yet.
     parts: u32,
     result: Result<(), IoError>,
 }
 
-/// Whether to go on.
+/// Whether the run continues.
 enum Step {
     Go,
     End(End),
@@ -266,7 +266,7 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         }
     }
 
-    /// Waits until a request of the workload's time `time` is due. Completions are taken in
+    /// Waits until a request with the time `time` in the workload is due. Collects completions
     /// meanwhile.
     fn wait_until_due(&mut self, time: Nanos) -> Result<Step, ReplayError> {
         let Pace::Timed { .. } = self.options.pace else {
@@ -289,7 +289,7 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         }
     }
 
-    /// When a request is due, by the run's clock.
+    /// When a request with the time `time` in the workload is due, by the run's clock.
     fn due(&mut self, time: Nanos) -> Nanos {
         let Pace::Timed { rate } = self.options.pace else { return self.now };
         let base = *self.base.get_or_insert(time);
@@ -298,7 +298,7 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         Nanos((self.start.0 + scaled).saturating_sub(self.skipped))
     }
 
-    /// Reads the clock.
+    /// Reads the clock into `now`.
     fn tick(&mut self) -> Nanos {
         self.now = self.clock.now();
         self.now
@@ -328,7 +328,7 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         });
         let modifies = op.modifies();
         if op == Op::Write && !zeroes {
-            // Beyond four billion writes the ledger no longer tells them apart.
+            // After four billion writes the numbers start again, because the ledger has no more.
             self.version = if self.version >= VERSION_MAX { 1 } else { self.version + 1 };
         }
         if let Some(ledger) = &mut self.ledger {
@@ -368,8 +368,9 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         Ok(())
     }
 
-    /// What was handed to the target is about to be sent. One reading of the clock for all of
-    /// it: targets hold requests back until they are asked to wait.
+    /// Records the send time and the lateness of all unsent requests, just before the target sends
+    /// them. One clock reading serves for all, because targets hold requests back until they are
+    /// asked to wait.
     fn stamp(&mut self) {
         let timed = self.options.pace != Pace::AsFastAsPossible;
         for tag in self.unsent.drain(..) {
@@ -381,7 +382,8 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         }
     }
 
-    /// A piece of a request with its buffer, filled for a write.
+    /// Builds a piece of a request: with a buffer for a read or write, and with the data for a
+    /// write.
     fn prepare(
         &mut self,
         tag: u32,
@@ -405,20 +407,21 @@ impl<T: Target + ?Sized, C: Clock> Job<'_, T, C> {
         Io { tag: tag.into(), volume, op, flags, offset, length, buffer }
     }
 
-    /// Sends what is held back and waits for something to end, until `until` at most.
+    /// Sends held-back requests and waits for a completion, at most until `until` and at most
+    /// `SLICE_NS`.
     fn wait(&mut self, until: Nanos) -> Result<(), ReplayError> {
         let slice = Nanos(self.tick().0 + SLICE_NS);
         self.stamp();
         let until = until.min(slice);
         let result = self.target.wait(until, &mut self.done);
         self.collect();
-        // At the workload's own times, many requests may take long.
+        // At the workload's own times, `PROGRESS_STEP` requests may take a long time.
         let timed = self.options.pace != Pace::AsFastAsPossible;
         self.tell_progress(if timed { 1 } else { PROGRESS_STEP });
         result
     }
 
-    /// Takes in everything that is in flight.
+    /// Waits for all requests in flight.
     fn drain(&mut self) -> Result<(), ReplayError> {
         while self.pending > 0 {
             self.wait(Nanos(u64::MAX))?;

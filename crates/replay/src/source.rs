@@ -8,76 +8,78 @@ use std::time::Duration;
 use forebay_block::Request;
 use forebay_trace::{Batch, TraceError, TraceReader};
 
-/// Batches that may be read ahead: some 100,000 requests.
+/// Maximum number of batches to read ahead: about 100,000 requests.
 const READ_AHEAD: usize = 16;
-/// The most requests that one of several feeds takes at a time.
+/// Maximum number of requests that one of several feeds takes at a time.
 const PIECE_MAX: usize = 64;
-/// Pieces for each feed that the rest of a batch is enough for, so that the feeds end together.
+/// With several feeds, a feed takes so few requests that the rest of the batch would last for this
+/// number of turns of every feed. This makes the feeds end together.
 const PIECES_EACH: usize = 4;
-/// How soon a request to stop is noticed while the reader has nothing.
+/// A request to stop is noticed within this time while the reader has no requests ready.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// The next of a run's requests.
+/// The next request of a run.
 #[derive(Debug)]
 pub enum Next {
-    /// This one.
+    /// The next request.
     Request(Request),
-    /// None has been read yet: the reader is slower than the target.
+    /// No request has been read yet: the reader is slower than the target.
     NotYet,
-    /// There are no more.
+    /// There are no more requests.
     End,
-    /// Reading failed; there are no more.
+    /// Reading failed; there are no more requests.
     Failed(TraceError),
 }
 
-/// Requests in their order.
+/// A sequence of requests.
 pub trait Source {
-    /// The next request; never waits.
+    /// Returns the next request without waiting.
     fn next(&mut self) -> Next;
 }
 
-/// Requests that a thread reads ahead. Several feeds can share one reader; then each takes a few
-/// requests at a time.
+/// Requests that a thread reads ahead. Several feeds can share one reader; each of them then takes
+/// a few requests at a time.
 pub struct Feed {
     shared: Arc<Mutex<Shared>>,
-    /// The batch of which it has the requests from `next` to `end`.
+    /// The batch; requests `next..end` of it belong to this feed.
     batch: Arc<Batch>,
     next: usize,
     end: usize,
     ended: bool,
 }
 
-/// What the feeds of one reader share.
+/// State that all feeds of one reader share.
 struct Shared {
     batches: Receiver<Result<Batch, TraceError>>,
     returned: SyncSender<Batch>,
-    /// The batch whose requests are being taken.
+    /// The batch from which feeds take requests.
     batch: Arc<Batch>,
-    /// Requests of it that were taken.
+    /// Number of requests taken from `batch`.
     taken: usize,
-    /// Why there are no more, if that is known and no feed has learnt of it.
+    /// An error of the reader that no feed has reported yet.
     error: Option<TraceError>,
 }
 
 impl Shared {
-    /// Makes `batch` the one whose requests are taken.
+    /// Makes `batch` the batch from which feeds take requests.
     fn begin(&mut self, batch: Batch) {
         let used = std::mem::replace(&mut self.batch, Arc::new(batch));
         self.taken = 0;
         self.give_back(used);
     }
 
-    /// Lets the reader use a batch again once nobody needs it.
+    /// Returns a batch to the reader for reuse if no feed needs it any more.
     fn give_back(&self, batch: Arc<Batch>) {
         if let Some(batch) = Arc::into_inner(batch) {
-            // A full channel only means that this batch is not used again.
+            // If the channel is full, this batch is just not reused.
             let _ = self.returned.try_send(batch);
         }
     }
 }
 
 impl Feed {
-    /// Starts reading. The thread ends with the trace, or when nobody listens any more.
+    /// Starts a thread that reads ahead. It ends with the trace, or when all feeds have been
+    /// dropped.
     pub fn start(reader: impl TraceReader + 'static) -> Feed {
         let (sender, batches) = sync_channel(READ_AHEAD);
         let (returned, empty) = sync_channel(READ_AHEAD);
@@ -90,7 +92,7 @@ impl Feed {
         Feed { shared, batch: Arc::default(), next: 0, end: 0, ended: false }
     }
 
-    /// Another one that shares the reader.
+    /// Creates another feed that shares the reader.
     pub fn share(&self) -> Feed {
         Feed::new(self.shared.clone())
     }
@@ -109,7 +111,7 @@ impl Feed {
         }
     }
 
-    /// Takes some requests; what there is instead, if there are none.
+    /// Takes some requests. If there are none, returns what [`Source::next`] must return instead.
     fn refill(&mut self) -> Option<Next> {
         if self.ended {
             return Some(Next::End);
@@ -174,7 +176,7 @@ fn read(
     loop {
         let mut batch = empty.try_recv().unwrap_or_default();
         let result = reader.read_batch(&mut batch);
-        // Good requests before an error come first.
+        // Send the valid requests before the error.
         if !batch.is_empty() && batches.send(Ok(batch)).is_err() {
             return;
         }
@@ -182,7 +184,7 @@ fn read(
             Ok(0) => return,
             Ok(_) => {}
             Err(error) => {
-                // If nobody listens any more, nobody misses it.
+                // If all feeds have been dropped, no feed needs the error.
                 let _ = batches.send(Err(error));
                 return;
             }
@@ -190,7 +192,7 @@ fn read(
     }
 }
 
-/// Requests that lie in memory.
+/// Requests from any iterator, for example in memory.
 impl<I: Iterator<Item = Request>> Source for I {
     fn next(&mut self) -> Next {
         Iterator::next(self).map_or(Next::End, Next::Request)

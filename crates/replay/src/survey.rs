@@ -6,25 +6,26 @@ use forebay_results::{TraceHasher, TraceIdentity};
 /// Counts and extents of a workload.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Requests that change what is on a volume.
+    /// Number of requests that modify a volume.
     pub modifying: u64,
-    /// The last request's time.
+    /// Time of the last request.
     pub duration: Nanos,
-    /// The first request's time.
+    /// Time of the first request.
     first: Option<Nanos>,
-    /// By volume number.
+    /// The volumes, by number.
     pub volumes: Vec<VolumeSurvey>,
     hasher: TraceHasher,
 }
 
-/// What a workload asks of one volume.
+/// How a workload uses one volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VolumeSurvey {
     /// Its name.
     pub name: String,
-    /// Whether there are requests for it. A trace of which only some volumes were chosen numbers the others too.
+    /// Whether there are requests for it. If only some volumes of a trace were chosen, the others
+    /// still have numbers.
     pub used: bool,
     /// The byte just past the last one accessed.
     pub end_bytes: u64,
@@ -38,7 +39,7 @@ impl Survey {
         Nanos(self.duration.0 - self.first.unwrap_or(self.duration).0)
     }
 
-    /// Takes a request in.
+    /// Adds a request.
     pub fn add(&mut self, request: &Request) {
         self.requests += 1;
         self.duration = self.duration.max(request.time);
@@ -68,7 +69,7 @@ impl Survey {
         }
     }
 
-    /// Which requests these are.
+    /// Identifies the requests, by `name` and hash.
     pub fn identity(&self, name: impl Into<String>) -> TraceIdentity {
         self.hasher.identity(name)
     }

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct Usage {
     /// Seconds of processor time, in user and kernel mode, of all threads.
     pub cpu_s: f64,
-    /// The most memory that was resident, in bytes.
+    /// Largest resident memory so far, in bytes.
     pub rss_bytes: u64,
 }
 
 impl Usage {
-    /// Since the process began.
+    /// The usage since the process began.
     pub fn now() -> Usage {
         // SAFETY: all zeroes is a valid value of this plain structure.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -41,7 +41,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one. What the kernel does not tell stays empty.
+    /// Describes this machine. What the kernel does not report is left empty or 0.
     pub fn this() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {

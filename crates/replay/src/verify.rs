@@ -1,4 +1,4 @@
-//! Reads back what a run has written and checks it.
+//! Reads back the data that a run has written and checks it.
 
 use std::sync::atomic::Ordering;
 
@@ -15,9 +15,10 @@ use crate::run::Hooks;
 use crate::target::{Done, Io, Target};
 use crate::watch::ReadCheck;
 
-/// Reads in flight.
+/// Maximum number of reads in flight.
 const DEPTH: usize = 16;
-/// Differences that are listed one by one.
+/// Maximum number of differences listed from the reads of a run. Together with those that a check
+/// finds afterwards, at most twice this number are listed.
 pub(crate) const SHOWN_MAX: usize = 10;
 
 /// What was found when everything written was read back.
@@ -43,12 +44,12 @@ pub struct VerifyResult {
 }
 
 impl VerifyResult {
-    /// Whether everything could be read and was right.
+    /// Whether all written data could be read and was correct.
     pub fn is_right(&self) -> bool {
         self.complete && !self.is_wrong()
     }
 
-    /// Whether anything that could be read was not as it was written.
+    /// Whether any data that could be read differs from the written data.
     pub fn is_wrong(&self) -> bool {
         self.wrong_bytes + self.reads_wrong_bytes > 0
     }
@@ -65,16 +66,16 @@ pub struct Difference {
     pub found: String,
 }
 
-/// How a check ended.
+/// The outcome of a check.
 #[derive(Debug)]
 pub struct Verified {
-    /// What was found; not complete if the check was stopped or failed.
+    /// The findings; not complete if the check was stopped or failed.
     pub result: VerifyResult,
-    /// What ended the check before its end, if the target could not be used any more.
+    /// The error that ended the check early, if the target became unusable.
     pub error: Option<ReplayError>,
 }
 
-/// What a run has written.
+/// The record of what a run has written.
 #[derive(Debug)]
 pub struct Written {
     pub(crate) ledger: Ledger,
@@ -83,12 +84,13 @@ pub struct Written {
 }
 
 impl Written {
-    /// Bytes that will be read.
+    /// Number of bytes that [`verify`](Written::verify) will read.
     pub fn bytes(&self) -> u64 {
         self.ledger.stretches().iter().map(|s| s.sectors * SECTOR_BYTES).sum()
     }
 
-    /// Reads everything back, until the target cannot be used any more. `hooks.progress` gets the bytes.
+    /// Reads back and checks all written data, unless the target becomes unusable. Reports progress
+    /// in bytes through `hooks.progress`.
     pub fn verify<T: Target + ?Sized>(
         &self,
         target: &mut T,
@@ -163,8 +165,8 @@ impl Written {
     }
 }
 
-/// A stretch in pieces that end at multiples of `most` sectors, so that widening a piece to the
-/// blocks of the target does not make it too long.
+/// Splits a stretch into pieces that end at multiples of `most` sectors, so that widening a piece
+/// to the blocks of the target does not make it too long.
 fn cut(stretch: Stretch, most: u64) -> impl Iterator<Item = Stretch> {
     let most = most.max(1);
     let (mut first, end) = (stretch.first, stretch.first + stretch.sectors);

@@ -1,9 +1,10 @@
 //! Checks the data of reads during a run against what the run has written.
 //!
-//! A read may return a version that the sector could have when the read was sent, one that was sent
-//! since and before the read ended, or parts of several of them: a device writes a sector as a whole,
-//! the page cache does not. Sectors with a modification in flight when the read was sent are not checked.
-//! Nor is a read that overlapped a modification after which the contents of a sector are unknown.
+//! A read may return a version that the sector could have when the read was sent, a version that
+//! was sent before the read ended, or parts of several of these: a device writes a sector as a
+//! whole, but the page cache does not. Sectors with a modification in flight when the read was sent
+//! are not checked. Neither is a read during which any sector became unknown or was zeroed, or
+//! during which versions started again.
 
 use crate::content::{Content, SECTOR_BYTES};
 use crate::ledger::Ledger;
@@ -14,14 +15,14 @@ use crate::verify::{Difference, SHOWN_MAX, describe};
 pub(crate) struct Watch {
     volume: u32,
     first: u64,
-    /// The versions, oldest and newest, that each whole sector may have, if that is known.
+    /// For each whole sector, the oldest and the newest version that it may have, if known.
     before: Vec<Option<(u32, u32)>>,
-    /// The last write that was sent before the read.
+    /// The version of the last write that was sent before the read.
     last_write: u32,
     disturbances: u64,
 }
 
-/// What was found in reads.
+/// The result of checking the data of reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ReadCheck {
     pub checked_bytes: u64,
@@ -30,7 +31,7 @@ pub(crate) struct ReadCheck {
 }
 
 impl Watch {
-    /// Notes what a read of `length` bytes at `offset` may bring; keeps its memory.
+    /// Records what a read of `length` bytes at `offset` may return; reuses the memory of `self`.
     pub fn begin(&mut self, ledger: &Ledger, volume: u32, offset: u64, length: u64) {
         (self.volume, self.first) = (volume, offset.div_ceil(SECTOR_BYTES));
         self.last_write = ledger.last_write();
@@ -43,7 +44,7 @@ impl Watch {
         }));
     }
 
-    /// Checks `bytes`, which the read, or a piece of it, brought from `offset` on.
+    /// Checks `bytes`, which the read or a piece of it returned from `offset` on.
     pub fn end(
         &self,
         ledger: &Ledger,
@@ -136,7 +137,7 @@ mod tests {
         ledger.begin(1, Op::Write, 2, 0, (0, 512));
         assert_eq!(check(&watch, &ledger, 0, &sector(0, 1)), (512, 0));
         assert_eq!(check(&watch, &ledger, 0, &sector(0, 2)), (512, 0));
-        // A read that is sent while a write is in flight may bring anything older.
+        // A read that is sent while a write is in flight may return old or new data.
         let mut later = Watch::default();
         later.begin(&ledger, 0, 0, 1024);
         assert_eq!(check(&later, &ledger, 0, &sector(0, 1)), (0, 0));
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(check(&watch, &ledger, 0, &torn), (512, 512));
         ledger.begin(1, Op::Write, 2, 0, (0, 512));
         assert_eq!(check(&watch, &ledger, 0, &torn), (512, 0));
-        // An older or a foreign version stays wrong.
+        // A version that was not sent yet, and the data of another sector, are still wrong.
         assert_eq!(check(&watch, &ledger, 0, &sector(0, 3)), (512, 512));
         assert_eq!(check(&watch, &ledger, 0, &sector(1, 1)), (512, 512));
     }
@@ -170,7 +171,7 @@ mod tests {
         for right in [&torn, &sector(0, 2), &vec![0; 512]] {
             assert_eq!(check(&watch, &ledger, 0, right), (512, 0));
         }
-        // Zeroed before the read was sent, so write 1 has gone.
+        // The sector was zeroed before the read was sent, so it no longer has the data of write 1.
         let stale = [&sector(0, 1)[..256], &[0; 256]].concat();
         for wrong in [&sector(0, 1), &stale] {
             assert_eq!(check(&watch, &ledger, 0, wrong), (512, 512));

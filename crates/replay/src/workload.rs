@@ -1,4 +1,4 @@
-//! Synthetic workloads for load generation: of any length, whatever the description says.
+//! Synthetic workloads for load generation, of any length, no matter how long the described one is.
 
 use forebay_block::Request;
 use forebay_trace::{
@@ -11,11 +11,11 @@ use crate::survey::Survey;
 pub struct Workload {
     spec: Spec,
     synth: Synth,
-    /// Requests that may still come.
+    /// Maximum number of requests that remain.
     left: u64,
-    /// Begin again when the description ends.
+    /// Whether to begin again when the described workload ends.
     endless: bool,
-    /// Added to the times of this round.
+    /// Nanoseconds to add to the times of this round.
     shift_ns: u64,
     last_ns: u64,
     round: u64,
@@ -24,7 +24,7 @@ pub struct Workload {
 /// How long a workload is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
-    /// As the description says.
+    /// As long as described.
     AsDescribed,
     /// This many requests.
     Requests(u64),
@@ -33,7 +33,7 @@ pub enum Length {
 }
 
 impl Workload {
-    /// Prepares a workload. A description that ends too early begins again with another seed.
+    /// Prepares a workload. If the described one ends too early, it begins again with another seed.
     ///
     /// # Errors
     /// If the description has an impossible value.
@@ -48,7 +48,7 @@ impl Workload {
         Ok(Workload { spec: spec.clone(), synth, left, endless, shift_ns, last_ns, round })
     }
 
-    /// How many requests there will be, if that is known before.
+    /// The total number of requests, if known in advance.
     pub fn requests_total(&self) -> Option<u64> {
         match self.endless {
             true => (self.left < u64::MAX).then_some(self.left),
@@ -56,8 +56,8 @@ impl Workload {
         }
     }
 
-    /// What the workload will ask for: exact extents and writes from its description, and the
-    /// hash of its first `hashed_max` requests.
+    /// Surveys the workload: takes extents and modified volumes from its description, and counts
+    /// and hashes its first `hashed_max` requests.
     ///
     /// # Errors
     /// As [`new`](Workload::new).
@@ -89,8 +89,8 @@ impl Workload {
     }
 }
 
-/// Makes requests arrive at `rate` per second, whatever the description says about it; at random
-/// where it says so.
+/// Makes requests arrive at `rate` per second, in place of the described rate. Random arrivals stay
+/// random; a closed loop becomes arrivals at fixed intervals.
 pub fn at_rate(spec: &mut Spec, rate: u64) {
     let closed = Some(Arrival::Closed);
     spec.rate = Some(rate);

@@ -1,4 +1,5 @@
-//! The tests of replays in one program: each file is a module, and the crates below are linked once.
+//! The tests of replays in one program: each file is a module, so that the dependencies are linked
+//! only once.
 
 mod block;
 mod engine;

@@ -1,5 +1,6 @@
-//! Goal: what is measured against a file or device is what was asked for, and what was written is
-//! there. Method: real files, io_uring and threads, with and without the page cache.
+//! Goal: a run on a file or device sends and measures the requests of the workload, and the data
+//! that it wrote is there. Method: real files, io_uring and threads, with and without the page
+//! cache.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -12,7 +13,7 @@ use forebay_replay::{
 };
 
 const MIX: &str = "zipf:blocks=1024,requests=5000,write=0.4,trim=0.05,fua=0.1,flush_every=50";
-/// Sectors rather than blocks: most requests cover pages in part.
+/// A workload in sectors instead of blocks: most requests cover pages in part.
 const MISALIGNED: &str = "uniform:block=512B,blocks=8192,size=1536B,requests=5000,write=0.5";
 
 fn open(
@@ -60,7 +61,7 @@ fn data_that_changed_behind_our_back_is_found() {
     let spec = "sequential:blocks=256,requests=256,write=1";
     let (finished, verified) = run(spec, &mut [&mut target], clock, 8);
     assert_eq!(verified.unwrap().checked_bytes, 1 << 20);
-    // One block is another's, one byte is another's.
+    // Overwrite one block with the data of another block, and change one byte elsewhere.
     let path = directory.path().join("disk.img");
     let mut file = std::fs::File::options().read(true).write(true).open(path).unwrap();
     let mut block = [0; 4096];
@@ -77,7 +78,7 @@ fn data_that_changed_behind_our_back_is_found() {
     assert!(!verified.is_right());
 }
 
-/// Says that it has written, and has not, now and then.
+/// A target that reports success for every 50th write without performing it.
 struct Forgetful {
     inner: BlockTarget,
     writes: u32,

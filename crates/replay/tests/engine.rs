@@ -1,5 +1,5 @@
-//! Goal: our own cache is a target like any other, and says what it did. Method: an engine on
-//! files.
+//! Goal: Forebay's own cache is a target like any other, and reports its counters. Method: an
+//! engine on files.
 
 use crate::support::{run, workload};
 use forebay_config::Config;

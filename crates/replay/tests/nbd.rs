@@ -1,5 +1,5 @@
-//! Goal: exports are used as their servers allow, and as fast as a pipeline goes. Method: a
-//! server in this process that notes what it sees and can be told to be obstinate; nbdkit where
+//! Goal: the target uses exports within the limits of their servers, and pipelines requests.
+//! Method: a server in this process that records requests and can be made to misbehave; nbdkit if
 //! it is installed.
 
 use std::os::unix::net::UnixStream;
@@ -40,7 +40,7 @@ fn several_connections_share_the_work_and_lose_nothing() {
     let (finished, verified) = run(MIX, &mut [&mut target], clock, 48);
     assert!(verified.unwrap().is_right());
     assert_eq!(finished.result.run.errors, 0);
-    // (How much each gets depends on who is scheduled.)
+    // (How many requests each connection gets depends on thread scheduling.)
     for connection in 0..3 {
         assert!(server.seen().iter().filter(|s| s.connection == connection).count() > 10);
     }
@@ -158,7 +158,7 @@ fn nbdkit_keeps_what_was_written() {
         println!("skipped: nbdkit is not installed");
         return;
     };
-    // The file is there a moment before it listens.
+    // The socket file exists a moment before nbdkit listens on it.
     while UnixStream::connect(&socket).is_err() && nbdkit.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }

@@ -1,9 +1,9 @@
-//! How long the calls to the cache take that are not hits:
+//! Measures how long calls to the cache take, except for hits:
 //! `cargo run --release -p forebay-simulate --example longest_calls [requests] [MiB of flash]`.
 //!
-//! 4 KiB requests, three in ten of them writes, half of them uniform and half by a Zipf law, over four times the size
-//! of flash, 16 in flight at a time; DRAM of 64 MiB. Each case runs three times, and each call counts with its
-//! shortest time. Prints percentiles in microseconds.
+//! The workload is 4 KiB requests over four times the size of flash, 16 in flight at a time: 30 %
+//! are writes; half are uniform and half follow a Zipf law. DRAM is 64 MiB. Each case runs three
+//! times, and the shortest time of each call counts. Prints percentiles in microseconds.
 
 #![allow(clippy::print_stdout)]
 

@@ -1,8 +1,9 @@
-//! How fast simulations run: `cargo run --release -p forebay-simulate --example simulation_rate
-//! [requests] [case...]`.
+//! Measures how fast simulations run: `cargo run --release -p forebay-simulate --example
+//! simulation_rate [requests] [case...]`.
 //!
-//! 4 KiB requests, Zipf 1.0 over 2 M blocks, all reads or one in four a write; DRAM of 1 % and
-//! flash of 10 % of the blocks. Prints requests per second of processor time for each case.
+//! The workload is 4 KiB requests, Zipf 1.0 over 2 M blocks, either all reads or one write in four
+//! requests; DRAM holds 1 % and flash 10 % of the blocks. Prints millions of requests per second of
+//! processor time for each case.
 
 #![allow(clippy::print_stdout)]
 
@@ -46,8 +47,8 @@ fn main() {
     }
 }
 
-/// Processor time of this process: other work on the machine disturbs it least. (Not by
-/// `clock_gettime`, so that it also runs under valgrind.)
+/// Processor time of this process, the measure that other work on the machine disturbs least. (Does
+/// not use `clock_gettime`, so that it also works under valgrind.)
 fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("the kernel counts time");
     let nanos = text.split(' ').next().and_then(|n| n.parse::<f64>().ok());
@@ -82,7 +83,7 @@ fn zipf(count: u64) -> Vec<Request> {
     (0..count)
         .map(|i| {
             let u = (next() >> 11) as f64 / (1u64 << 53) as f64;
-            // The continuous law whose density falls as 1/rank.
+            // A continuous distribution with a density proportional to 1/rank.
             let rank = ((u * ln).exp() as u64).min(BLOCKS - 1);
             let block = rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % BLOCKS;
             Request {

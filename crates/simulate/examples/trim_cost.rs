@@ -1,9 +1,9 @@
-//! What a large trim costs other requests: `cargo run --release -p forebay-simulate
+//! Measures what a large trim costs other requests: `cargo run --release -p forebay-simulate
 //! --example trim_cost [GiB] [requests...]`.
 //!
-//! One trim of so many GiB (default 4), and after it so many requests (default none, 100, 1,000,
-//! 3,000 and 10,000) of 4 KiB within it, 1 µs apart, one in four a write. Prints seconds of
-//! processor time, with memory of 1 MiB, of 64 MiB, and with flash of 512 MiB behind that.
+//! The workload is one trim of `GiB` (default 4), then `requests` (default: 0, 100, 1,000, 3,000
+//! and 10,000) of 4 KiB within the trimmed range, 1 µs apart, one in four a write. Prints seconds
+//! of processor time with 1 MiB of memory, with 64 MiB, and with 64 MiB and 512 MiB of flash.
 
 #![allow(clippy::print_stdout)]
 
@@ -61,7 +61,7 @@ fn scenario(tiers: &str, policy: &str, bytes: u64) -> Scenario {
     Scenario::new(&config, &traced, &Defaults::default()).expect("the scenario is sound")
 }
 
-/// The trim, then requests to blocks that follow no order.
+/// The trim, then `count` requests to blocks in no particular order.
 fn requests(bytes: u64, count: u64) -> impl Iterator<Item = Request> {
     let (volume, flags) = (Volume(0), Flags::NONE);
     let trim = Request { time: Nanos(0), volume, op: Op::Trim, flags, offset: 0, length: bytes };

@@ -1,6 +1,6 @@
 //! How long calls to the cache take.
 
-/// Does a call, and notes how long it takes if that is measured.
+/// Makes a call; if `calls` is set, appends the time that it took, in nanoseconds.
 #[inline]
 pub(crate) fn timed<T>(calls: &mut Option<Vec<u32>>, call: impl FnOnce() -> T) -> T {
     let Some(calls) = calls else { return call() };

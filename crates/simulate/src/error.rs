@@ -1,17 +1,17 @@
-//! Why a simulation cannot be had.
+//! Errors of simulations.
 
 use forebay_config::Size;
 use forebay_flash::LogError;
 use forebay_setup::SetupError;
 
-/// A simulation that cannot begin, or not go on.
+/// Why a simulation cannot begin or cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulateError {
-    /// No machine can be built from the configuration.
+    /// No cache can be set up from the configuration.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// The flash tier's size is not known, because nothing is opened here.
+    /// The flash tier's size is unknown, because a simulation does not open the device.
     #[error("a simulated flash tier needs a size: set `size` in [flash]")]
     FlashSize,
     /// No device has this name.
@@ -25,23 +25,23 @@ pub enum SimulateError {
         "the trace has {found} volumes, but a cache can have at most {most}: choose some of them"
     )]
     TooManyVolumes {
-        /// As many as there are.
+        /// Number of volumes in the trace.
         found: usize,
-        /// As many as there may be.
+        /// Maximum number of volumes.
         most: usize,
     },
     /// The options make no sense.
     #[error("{0}")]
     Options(&'static str),
-    /// An outage is of a volume that there is not.
+    /// An outage names a volume that does not exist.
     #[error("there is no volume `{name}`: the trace has {known}")]
     UnknownOutage {
         /// The volume's name.
         name: String,
-        /// The names of those that there are.
+        /// The names of the volumes that exist.
         known: String,
     },
-    /// A request addresses a volume that there is not.
+    /// A request addresses a volume that does not exist.
     #[error("request {request} is for volume {volume}, but there are only {volumes} volumes")]
     UnknownVolume {
         /// Which request, from 1.
@@ -64,7 +64,7 @@ pub enum SimulateError {
         volume: String,
         /// Where the request ends, in bytes.
         end: u64,
-        /// What the volume has, in bytes.
+        /// Size of the volume in bytes.
         size: u64,
     },
     /// A request reaches beyond the end of the largest volume that a cache can have.
@@ -80,21 +80,21 @@ pub enum SimulateError {
         volume: String,
         /// Where the request ends, in bytes.
         end: u64,
-        /// With this size of blocks, no volume is as large, in bytes.
+        /// Exclusive upper bound for the size of a volume with this block size, in bytes.
         limit: u64,
     },
     /// The flash tier could not be set up.
     #[error("the flash tier could not be set up: {0}")]
     Flash(LogError),
-    /// Somebody wished it to end; see [`Simulation::stop_when`](crate::Simulation::stop_when).
+    /// The caller stopped the run; see [`Simulation::stop_when`](crate::Simulation::stop_when).
     #[error("stopped before the run had finished")]
     Interrupted,
-    /// Nothing is under way on any device, and still requests are not answered.
+    /// No operation is in flight on any device, but some requests are still not answered.
     #[error("the cache stopped answering after {requests} requests; its state: {state}")]
     Stuck {
-        /// Requests answered until then.
+        /// Number of requests answered so far.
         requests: u64,
-        /// The state of the cache, for a report of the fault.
+        /// The state of the cache, for a bug report.
         state: String,
     },
 }

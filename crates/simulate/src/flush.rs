@@ -1,15 +1,15 @@
-//! Flushes that the trace does not have.
+//! Adds flushes that the trace does not contain.
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 
 use crate::options::AssumeFlush;
 
-/// Adds flushes to a sequence of requests, for each volume on its own.
+/// Adds flushes to a sequence of requests, separately for each volume.
 #[derive(Debug)]
 pub(crate) struct FlushInserter {
     assume: AssumeFlush,
     volumes: Vec<Unflushed>,
-    /// The earliest of the volumes' `due`.
+    /// The earliest `due` of all volumes.
     due: Nanos,
     pub inserted: u64,
 }
@@ -28,7 +28,8 @@ impl FlushInserter {
         FlushInserter { assume, volumes: vec![none; volumes], due: NEVER, inserted: 0 }
     }
 
-    /// The next flush that is due before a request at `time`. Ask until there is none.
+    /// Returns the next flush that is due at or before `time`, the time of a request. Call it until
+    /// it returns `None`.
     #[inline]
     pub fn before(&mut self, time: Nanos) -> Option<Request> {
         if self.due > time {
@@ -39,7 +40,7 @@ impl FlushInserter {
         Some(self.flush(at, due))
     }
 
-    /// The flush that a request calls for right behind it.
+    /// Returns the flush that must follow `request` immediately, if any.
     #[inline]
     pub fn after(&mut self, request: &Request) -> Option<Request> {
         if self.assume == AssumeFlush::None {

@@ -1,9 +1,9 @@
-//! The cache under virtual time.
+//! Runs the cache under virtual time.
 //!
-//! What is simulated is not a model of the cache but the cache itself, `forebay_cache::Cache`,
-//! the one that serves volumes. Only the executor of its effects is another: it moves no bytes
-//! and charges time instead. A copy in memory takes the time of a memory of the catalogue, and
-//! the processor does one at a time; an operation on a device ends when its
+//! The simulator does not model the cache: it runs `forebay_cache::Cache`, the code that serves
+//! volumes. Only the executor of the cache's effects is different: it moves no bytes and charges
+//! time instead. A copy in memory takes as long as a memory from the catalogue needs, and the
+//! processor makes one copy at a time; a device operation ends when the device's
 //! [`Model`](forebay_model::Model) says. Everything is deterministic: the same requests, scenario
 //! and seed give the same answer on every machine.
 //!

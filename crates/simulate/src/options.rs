@@ -5,41 +5,43 @@ use forebay_block::Nanos;
 use crate::error::SimulateError;
 use crate::outage::Outage;
 
-/// How requests are paced, what is added to them, and what is kept of the run.
+/// How requests are paced, which flushes are added, and how the run is reported.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Options {
     /// When requests arrive.
     pub pacing: Pacing,
     /// Flushes added to the trace.
     pub assume_flush: AssumeFlush,
-    /// How the run is cut into rows.
+    /// How the run is divided into rows.
     pub interval: Interval,
     /// Seed of the devices' random numbers.
     pub seed: u64,
-    /// Backing stores that fail or are slow. Of two of a store at the same time, the first counts.
+    /// Backing stores that fail or are slow. If two outages of a store overlap, the first in this
+    /// list applies.
     pub outages: Vec<Outage>,
 }
 
 /// When requests arrive.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Pacing {
-    /// When the trace says, `rate` times as fast. A request that the cache has no room for waits,
+    /// At the trace's times, `rate` times as fast. A request that the cache has no room for waits,
     /// and its latency counts from its arrival.
     OpenLoop {
-        /// How many times faster than the trace; 1 is the trace's own speed.
+        /// Speed relative to the trace; 1 is the trace's own speed.
         rate: f64,
     },
-    /// As soon as fewer than `queue_depth` are in flight; the trace's times do not matter.
+    /// As soon as fewer than `queue_depth` requests are in flight; the trace's times do not matter.
     ClosedLoop {
-        /// Requests in flight.
+        /// Maximum number of requests in flight.
         queue_depth: u32,
     },
-    /// One request at a time, and the next one only when all work in the background has ended
-    /// too; operations of devices end in the order in which they were begun. Any other driver
-    /// that does the same makes the cache decide alike.
+    /// One request at a time, and the next one only when all background work has ended too;
+    /// device operations end in the order in which they began. Any other driver that does the same
+    /// gets the same decisions from the cache.
     Quiesced,
-    /// Every operation of a device ends at once, in the order in which it was asked for. There
-    /// are no latencies; hits and traffic are those of [`Pacing::Quiesced`].
+    /// One request at a time; every device operation ends immediately, in the order in which the
+    /// cache requested it. There are no latencies; hits and traffic are those of
+    /// [`Pacing::Quiesced`].
     Untimed,
 }
 
@@ -50,7 +52,7 @@ impl Default for Pacing {
 }
 
 impl Pacing {
-    /// Its name in results.
+    /// The name of the pacing in results.
     pub const fn name(&self) -> &'static str {
         match self {
             Pacing::OpenLoop { .. } => "open-loop",
@@ -61,17 +63,17 @@ impl Pacing {
     }
 }
 
-/// Flushes that are added, because traces seldom carry them. They are not counted among the
-/// workload's requests.
+/// Flushes to add, because traces seldom contain them. Added flushes do not count as requests of
+/// the workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AssumeFlush {
-    /// None: only those in the trace.
+    /// Adds none: only the trace's own flushes.
     #[default]
     None,
-    /// One each time that this many writes, trims and zeroings of a volume have passed.
+    /// Adds a flush after every this many writes, trims and zeroings of a volume.
     EveryWrites(u64),
-    /// One when so much of the trace's time has passed since a volume's first write after its
-    /// last flush.
+    /// Adds a flush when this much of the trace's time has passed since a volume's first write
+    /// after its last flush.
     Every(Nanos),
 }
 
@@ -85,10 +87,10 @@ impl std::fmt::Display for AssumeFlush {
     }
 }
 
-/// How the run is cut into rows.
+/// How the run is divided into rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Interval {
-    /// By numbers of requests such that there are some hundred rows.
+    /// By number of requests, chosen such that there are a few hundred rows.
     #[default]
     Adaptive,
     /// By time.

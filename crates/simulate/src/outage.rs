@@ -12,26 +12,26 @@ use crate::scenario::Scenario;
 
 /// A backing store that fails, or is slow, for a part of the run.
 ///
-/// Written `VOLUME=dead`, `VOLUME=full` or `VOLUME=slow:100`, and then, if it is not so from the start to the
-/// end, `@FROM..` or `@FROM..UNTIL`: `vm1=dead@10s..60s`.
+/// The text form is `VOLUME=dead`, `VOLUME=full` or `VOLUME=slow:100`. An outage that does not last
+/// for the whole run adds `@FROM..` or `@FROM..UNTIL`: `vm1=dead@10s..60s`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outage {
     /// The volume's name.
     pub volume: String,
-    /// What is the matter.
+    /// What is wrong with the store.
     pub trouble: Trouble,
-    /// When it begins, in simulated time since the first request could begin.
+    /// When the outage begins, in simulated time since the first request could begin.
     pub from: Nanos,
-    /// When it ends, if it does.
+    /// When the outage ends; `None` if it lasts to the end of the run.
     pub until: Option<Nanos>,
 }
 
-/// What is the matter with a store.
+/// What is wrong with a store.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Trouble {
     /// All operations fail, after the usual time.
     Dead,
-    /// Writes, and zeroings that may not punch holes, fail for want of space, after the usual time.
+    /// Writes, and zeroings that may not punch holes, fail for lack of space, after the usual time.
     Full,
     /// Operations and transfers take this many times as long.
     Slow(f64),
@@ -43,7 +43,7 @@ impl Trouble {
         matches!(self, Trouble::Dead | Trouble::Full)
     }
 
-    /// How an operation ends that begins now.
+    /// The outcome of an operation that begins during the outage.
     pub(crate) fn outcome(self, op: Op) -> Outcome {
         match (self, op) {
             (Trouble::Dead, _) => Err(IoError::Device),
@@ -54,7 +54,7 @@ impl Trouble {
 }
 
 impl Outage {
-    /// Whether it is under way.
+    /// Whether the outage is in effect at `time`, counted from when the first request could begin.
     pub(crate) fn covers(&self, time: Nanos) -> bool {
         self.from <= time && self.until.is_none_or(|until| time < until)
     }
@@ -121,8 +121,8 @@ impl FromStr for Outage {
     }
 }
 
-/// Checks that the outages are of volumes that there are, and that somebody gives up waiting for those that do
-/// not end.
+/// Checks that every outage names an existing volume, and that requests do not wait forever for a
+/// store that fails for the rest of the run.
 pub(crate) fn check(scenario: &Scenario, outages: &[Outage]) -> Result<(), SimulateError> {
     let names = || scenario.volumes.iter().map(|v| v.name.as_str());
     for outage in outages {

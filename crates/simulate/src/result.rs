@@ -1,4 +1,4 @@
-//! What a simulation answers with.
+//! The result of a simulation.
 
 use forebay_cache::{CacheStats, VolumeStats};
 use forebay_flash::LogStats;
@@ -153,11 +153,11 @@ pub struct VolumeResult {
     pub dirty_blocks_max: u64,
 }
 
-/// Assumed flushes, which are not among the workload's requests.
+/// Assumed flushes, which do not count as requests of the workload.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddedFlushes {
     pub count: u64,
-    /// How many of them were answered with an error.
+    /// Number of added flushes that were answered with an error.
     pub failed: u64,
 }
 
@@ -209,7 +209,8 @@ impl VolumeResult {
     }
 }
 
-/// What every run reports, from counters. `added` are none of the workload's requests.
+/// Builds the part of the result that every run reports. The `added` flushes are subtracted,
+/// because they are not requests of the workload.
 pub(crate) fn run_result(
     s: &VolumeStats,
     added: AddedFlushes,

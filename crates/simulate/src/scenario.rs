@@ -1,4 +1,4 @@
-//! What is simulated: the cache's parameters, its volumes, and the devices beneath.
+//! What is simulated: the cache's parameters, its volumes, and the devices below.
 
 use forebay_block::{BlockSize, Nanos, SECTOR_BYTES};
 use forebay_cache::{CacheConfig, VOLUMES_MAX};
@@ -8,20 +8,21 @@ use forebay_model::Profile;
 
 use crate::error::SimulateError;
 
-/// What is simulated. Sweeps change what they vary and simulate again.
+/// What is simulated. A sweep changes the fields that it varies and simulates again.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The parameters of the cache.
     pub cache: CacheConfig,
-    /// The volumes, by the numbers that requests use.
+    /// The volumes, indexed by the volume number of requests.
     pub volumes: Vec<SimulatedVolume>,
     /// The memory of tier 1.
     pub memory: Memory,
-    /// The device of the flash tier, if the cache has one.
+    /// The device of the flash tier; not used if the cache has no flash tier.
     pub flash: Profile,
-    /// What the configuration did not say and was taken for granted, a sentence each.
+    /// Assumptions about what the configuration does not specify, one sentence each.
     pub assumptions: Vec<String>,
-    /// The page of the flash tier in bytes, if the configuration did not say it and a real device decides.
+    /// The assumed page size of the flash tier in bytes, if the configuration does not set it and
+    /// on a real machine the device would decide.
     pub assumed_page_bytes: Option<u32>,
 }
 
@@ -34,7 +35,7 @@ pub struct SimulatedVolume {
     pub size_bytes: u64,
     /// Whether the volume rejects writes.
     pub read_only: bool,
-    /// Its priority, for replacement policies that look at it; 1 is the highest.
+    /// Its priority, for replacement policies that use priorities; 1 is the highest.
     pub priority: u8,
     /// Whether its requests may bypass the cache.
     pub bypass: bool,
@@ -42,29 +43,30 @@ pub struct SimulatedVolume {
     pub backing: Profile,
 }
 
-/// What copies from and to the frames of tier 1 cost. They are made by the one processor of the
-/// simulated machine, one after another.
+/// How long copies from and to the frames of tier 1 take. The single processor of the simulated
+/// machine makes them one after another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Memory {
-    /// Reading 4 KiB; other lengths take in proportion.
+    /// Time to read 4 KiB; other lengths take proportional time.
     pub read: Nanos,
-    /// Writing 4 KiB.
+    /// Time to write 4 KiB; other lengths take proportional time.
     pub write: Nanos,
 }
 
-/// A volume as the trace has it.
+/// A volume as it appears in the trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TracedVolume {
     /// Its name.
     pub name: String,
-    /// Its size, or else the end of the request that reaches farthest.
+    /// Its size in bytes, or the largest end offset of any request if the trace does not give a
+    /// size.
     pub bytes: u64,
 }
 
-/// The devices that are taken where the configuration names none.
+/// Names of the devices to use where the configuration names none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Defaults {
-    /// Memory; `none` takes no time.
+    /// The memory of tier 1; `none` is memory that takes no time.
     pub memory: String,
     /// The flash tier.
     pub flash: String,
@@ -80,15 +82,17 @@ impl Default for Defaults {
 }
 
 impl Scenario {
-    /// What `config` describes, for a trace with the volumes `traced`.
+    /// Builds the scenario that `config` describes, for a trace with the volumes `traced`.
     ///
-    /// A volume of the trace is the configured one of the same name. If no name is known, the
-    /// first one is the first configured, and so on; further ones are like the last. Without
-    /// configured volumes the trace's own are simulated on the default backing store. Sizes come
-    /// from the configuration or else from the trace.
+    /// A volume of the trace gets the configuration of the volume with the same name. If no volume
+    /// of the trace has the name of a configured one, they are matched in order, and any further
+    /// volumes use the last configuration. Without configured volumes, the trace's own volumes are
+    /// simulated on the default backing store. Sizes come from the configuration or else from the
+    /// trace.
     ///
     /// # Errors
-    /// If the configuration asks for what there is not, or names no size for the flash tier.
+    /// If the configuration names an unknown device or describes no valid cache, sets no size for
+    /// the flash tier, or if the trace has too many volumes.
     pub fn new(
         config: &Config,
         traced: &[TracedVolume],
@@ -151,7 +155,8 @@ impl Scenario {
             let device = &defaults.backing;
             assumptions.push(format!("every backing store{what} is modelled as {device}"));
         }
-        // The log's page does not depend on the device, nor does that of slots on devices too large for sectors.
+        // The log's page size does not depend on the device. Neither does that of the slots layout
+        // on a device too large for pages of one sector.
         let geometry = cache.flash.as_ref().map(|flash| &flash.geometry);
         let assumed_page_bytes = geometry
             .filter(|g| g.has_slots() && u64::from(g.page_size) == SECTOR_BYTES)
@@ -162,13 +167,13 @@ impl Scenario {
 }
 
 impl From<&Profile> for Memory {
-    /// The mean latencies of the device, taken for those of 4 KiB.
+    /// Uses the mean latencies of the device as the latencies of 4 KiB.
     fn from(device: &Profile) -> Self {
         Memory { read: device.read.mean(), write: device.write.mean() }
     }
 }
 
-/// The configured volume that volume `number` of the trace is.
+/// The configuration of volume `number` of the trace, if any.
 fn configured<'a>(
     config: &'a Config,
     traced: &[TracedVolume],
@@ -181,20 +186,21 @@ fn configured<'a>(
     config.volume.get(number).or(config.volume.last())
 }
 
-/// The size of a volume that holds `bytes`, as far as a volume can: whole blocks, and one at least.
+/// The size of a volume for `bytes` bytes: whole blocks, at least one, and at most the largest
+/// possible volume.
 fn size_for(bytes: u64, cache: &CacheConfig) -> u64 {
     let block = cache.block_size.bytes();
     bytes.clamp(1, volume_bytes_limit(cache.block_size) - block).next_multiple_of(block)
 }
 
-/// The size in bytes that no volume of a cache of such blocks can have.
+/// Exclusive upper bound in bytes for the size of a volume with this block size.
 pub(crate) fn volume_bytes_limit(block_size: BlockSize) -> u64 {
     let block = block_size.bytes();
-    // Of large blocks there are as many as bytes can be counted.
+    // With large blocks, the largest byte offset (`u64::MAX`) limits the number of blocks.
     BlockKey::BLOCKS_MAX.min(u64::MAX / block) * block
 }
 
-/// The sectors that a request touches: what a block device would have been asked for.
+/// Rounds a request out to whole sectors, as a block device requires. Returns offset and length.
 pub(crate) fn whole_sectors(offset: u64, length: u64) -> (u64, u64) {
     let start = offset - offset % SECTOR_BYTES;
     if length == 0 {

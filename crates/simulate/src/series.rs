@@ -1,4 +1,4 @@
-//! The run in rows: what happened in each interval.
+//! The run as a series of rows, one for each interval.
 
 use forebay_block::Nanos;
 use forebay_results::{CacheResult, Hits, Latency, ReadWrite};
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::Interval;
 
-/// Requests of a row to begin with, when rows adapt.
+/// Initial number of requests per row with [`Interval::Adaptive`].
 const ROW_REQUESTS: u64 = 1024;
-/// When rows adapt and get more than this, each two become one.
+/// When [`Interval::Adaptive`] reaches this number of rows, each two rows become one.
 const ROWS_MAX: usize = 512;
-/// Histograms have room for latencies up to this, 18 minutes; they grow when a longer one arrives.
+/// Initial range of the latency histograms: 2^40 ns, 18 minutes. They grow for longer latencies.
 const LATENCY_NS_EXPECTED: u64 = 1 << 40;
 
 /// What happened in an interval.
@@ -42,7 +42,7 @@ pub struct Row {
     pub flash_utilisation: f64,
 }
 
-/// Counters of the cache as they stand.
+/// Snapshot of the cache's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub cache: CacheResult,
@@ -50,14 +50,14 @@ pub(crate) struct Totals {
     pub flash_utilisation: f64,
 }
 
-/// Collects rows.
+/// Collects the rows of a run.
 #[derive(Debug)]
 pub(crate) struct Series {
     interval: Interval,
     rows: Vec<(Row, Option<Latencies>)>,
     latency: Latencies,
     requests: u64,
-    /// Where the row ends: so many requests, or that time.
+    /// Where the current row ends: after this number of requests, or at `time_due`.
     requests_due: u64,
     time_due: Nanos,
     start: Nanos,
@@ -82,13 +82,13 @@ impl Series {
         }
     }
 
-    /// Whether the row ends before something that happens at `now`, since the first request.
+    /// Whether the current row ends before an event at `now`, counted from the first request.
     #[inline]
     pub fn is_due(&self, now: Nanos) -> bool {
         self.requests >= self.requests_due || now >= self.time_due
     }
 
-    /// Counts a request that was answered.
+    /// Counts an answered request.
     #[inline]
     pub fn count(&mut self, latency: Option<Nanos>) {
         self.requests += 1;
@@ -102,7 +102,7 @@ impl Series {
         let mut end = now;
         if let Interval::Time(period) = self.interval {
             end = now.min(self.time_due);
-            // What is idle for long has no rows.
+            // Intervals without any request have no rows.
             self.time_due = Nanos((now.0 / period.0 + 1).saturating_mul(period.0));
         }
         self.push(end, totals);
@@ -114,7 +114,8 @@ impl Series {
         }
     }
 
-    /// All rows, the last one ending at `now`; with latencies only if operations took time.
+    /// Returns all rows. A row that has not ended yet ends at `now`. Rows have latencies only if
+    /// the run `is_timed`.
     pub fn finish(mut self, now: Nanos, totals: Totals, is_timed: bool) -> Vec<Row> {
         if self.requests > 0 || self.rows.is_empty() {
             self.push(now, totals);
@@ -157,7 +158,7 @@ impl Series {
         (self.requests, self.start, self.last) = (0, end, totals);
     }
 
-    /// Makes one row of each two.
+    /// Merges each two rows into one.
     fn halve(&mut self) {
         let mut rows = std::mem::take(&mut self.rows).into_iter();
         while let Some((first, latency)) = rows.next() {
@@ -174,7 +175,7 @@ impl Series {
 }
 
 impl Row {
-    /// Both rows as one, but for latencies.
+    /// Merges both rows, except for their latencies.
     fn and(&self, next: &Row) -> Row {
         Row {
             start_s: self.start_s,
@@ -210,7 +211,7 @@ impl Latencies {
     #[inline]
     fn record(&mut self, latency: Nanos) {
         let ns = latency.0.max(1);
-        // It grows to hold any latency, so it takes this one.
+        // The histogram grows to hold any latency, so this cannot fail.
         let recorded = self.histogram.record(ns);
         debug_assert!(recorded.is_ok());
         self.sum_ns += u128::from(ns);
@@ -218,7 +219,7 @@ impl Latencies {
     }
 
     fn and(mut self, other: &Self) -> Self {
-        // It grows to hold the longest of the other, so they add.
+        // The histogram grows to hold the other's longest latency, so this cannot fail.
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok());
         self.sum_ns += other.sum_ns;
@@ -249,7 +250,7 @@ mod tests {
         Totals { cache, dirty_blocks: n, ..Totals::default() }
     }
 
-    /// `n` requests a millisecond apart, with latencies of their number in microseconds.
+    /// `n` requests 1 ms apart; request `i` has a latency of `i` microseconds.
     fn run(interval: Interval, n: u64) -> Vec<Row> {
         let mut series = Series::new(interval);
         for i in 0..n {
@@ -275,7 +276,7 @@ mod tests {
         let longest = first.latency_us.unwrap().max;
         assert!(longest < first.end_s * 1e3 + 100.0);
         assert!(last.latency_us.unwrap().p50 > longest);
-        // Of the first row's latencies, which are whole microseconds from 0 up.
+        // The first row's latencies are 0, 1, 2 and so on, in microseconds; 0 is recorded as 1 ns.
         let requests = first.requests as f64;
         assert_eq!(first.latency_us.unwrap().max, requests - 1.0);
         let mean = (requests - 1.0) / 2.0 + 1e-3 / requests;
@@ -311,7 +312,8 @@ mod tests {
         let exact = (3 * (1u64 << 40)) as f64 / 1e3;
         assert_eq!((summary.mean, summary.max), (exact, (1u64 << 42) as f64 / 1e3));
         assert!((summary.p50 / ((1u64 << 41) as f64 / 1e3) - 1.0).abs() < 0.01, "{summary:?}");
-        // Both rows as one: the first has no room for the latency of the second.
+        // When rows merge, the histogram of the first has no room yet for the latency of the
+        // second.
         let mut second = Latencies::default();
         second.record(Nanos(u64::MAX));
         let both = Latencies::default().and(&second).and(&second).summary();

@@ -1,4 +1,4 @@
-//! The run: hands requests to the cache, executes its effects, and moves time on.
+//! The run: hands requests to the cache, executes the cache's effects, and advances the clock.
 
 mod checks;
 mod late;
@@ -25,16 +25,16 @@ use crate::series::Series;
 use crate::timing::{FlashDevice, Timing};
 use late::{LATE, Late};
 
-/// Requests that are looked up ahead of the one at hand.
+/// How many requests the simulation looks up ahead of the current one.
 const LOOK_AHEAD: usize = 16;
-/// Most bytes of the description of a cache that has stopped answering.
+/// Maximum length in bytes of the description of a cache that has stopped answering.
 const STATE_BYTES_MAX: usize = 2000;
 
 /// Simulates `scenario` under `requests`.
 ///
 /// # Errors
-/// If the options make no sense, a request is for a volume or a place that there is not, or the
-/// cache stops answering (which would be a fault of the cache).
+/// If the options make no sense, a request is for a volume or an offset that does not exist, or
+/// the cache stops answering (which would be a bug in the cache).
 pub fn simulate(
     scenario: &Scenario,
     requests: impl IntoIterator<Item = Request>,
@@ -49,24 +49,24 @@ pub fn simulate(
 pub struct Simulation {
     cache: Cache,
     timing: Timing,
-    /// The processor's time: when it has done what it was given so far.
+    /// The simulated time at which the processor finishes the work it has been given so far.
     now: Nanos,
-    /// When the run began: the tiers are set up before.
+    /// When the run began, after the tiers were set up.
     epoch: Nanos,
-    /// The trace's time at which the run begins: that of its first request.
+    /// Time in the trace at which the run begins: the time of the first request.
     trace_start: Option<Nanos>,
     memory: crate::scenario::Memory,
     pacing: Pacing,
     flushes: FlushInserter,
     assume_flush: AssumeFlush,
-    /// In flight, by the number of the request.
+    /// Requests in flight, by slot number; `free` lists the slots not in use.
     in_flight: Vec<InFlight>,
     free: Vec<u32>,
     requests_taken: u64,
     requests_answered: u64,
     last_answer: Nanos,
     volumes: Vec<VolumeTally>,
-    /// No volume of the cache can be as large.
+    /// Exclusive upper bound for the size of a volume of this cache.
     volume_bytes_limit: u64,
     series: Series,
     keeps_dirty_data: bool,
@@ -75,27 +75,27 @@ pub struct Simulation {
     assumptions: Vec<String>,
     assumed_page_bytes: Option<u32>,
     capacity: Capacity,
-    /// By volume: requests that have arrived and that the cache has no room for. A volume whose store is slow
-    /// holds up no other.
+    /// By volume: requests that have arrived but that the cache has no room for yet. A volume with
+    /// a slow store does not delay other volumes.
     waiting: Vec<VecDeque<(Request, InFlight)>>,
     waiting_count: usize,
-    /// Answers not yet taken, if they are kept.
+    /// Answers that the caller has not taken yet; `None` if answers are not kept.
     answers: Option<Vec<Answer>>,
-    /// Counts requests to volumes whose stores accept everything.
+    /// Late requests to all volumes whose stores do not fail during the run.
     late: Late,
-    /// Nanoseconds that each call to the cache took, if that is measured.
+    /// Duration of each call to the cache in nanoseconds; `None` if calls are not measured.
     calls: Option<Vec<u32>>,
     outages: Vec<Outage>,
-    /// Set from outside to end the run.
+    /// The caller sets this flag to end the run.
     stop: Option<Arc<AtomicBool>>,
 }
 
 /// The answer to one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Which request: the first one that was added is 0.
+    /// Number of the request; the first one added is 0.
     pub request: u64,
-    /// From its arrival to its answer.
+    /// Time from the request's arrival to its answer.
     pub latency: Nanos,
 }
 
@@ -105,7 +105,7 @@ struct InFlight {
     volume: u32,
     op: Op,
     added: bool,
-    /// Counted as in [`Answer::request`].
+    /// Number of the request, as in [`Answer::request`].
     number: u64,
 }
 
@@ -115,13 +115,14 @@ struct VolumeTally {
     size_bytes: u64,
     latency: LatencyRecorder,
     late: Late,
-    /// Whether its store refuses operations during the run: requests then wait for the store to recover.
+    /// Whether an outage makes the store fail operations during the run. Requests then wait for the
+    /// store to recover.
     store_fails: bool,
     added: AddedFlushes,
 }
 
 impl Simulation {
-    /// A cache with empty tiers, ready for requests.
+    /// Creates a simulation of a cache with empty tiers, ready for requests.
     ///
     /// # Errors
     /// If the options make no sense or the flash tier cannot be set up.
@@ -129,7 +130,8 @@ impl Simulation {
         Self::with_flash(scenario, options, None)
     }
 
-    /// A simulation on a flash device that other simulations use too, instead of one of its own.
+    /// Creates a simulation on a flash device that it shares with other simulations. With `None` it
+    /// has a flash device of its own.
     ///
     /// # Errors
     /// As for [`Simulation::new`].
@@ -157,7 +159,7 @@ impl Simulation {
             cache.without_time();
         }
         if options.pacing != Pacing::Quiesced {
-            // (There everything is done as on real devices.)
+            // (Quiesced runs do everything as on real devices.)
             cache.without_bytes();
         }
         let fails = |outage: &Outage| outage.trouble.fails();
@@ -208,13 +210,14 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Takes the next request: time moves on to its arrival, or until it may begin.
+    /// Takes the next request: advances the clock to its arrival, or until it may begin.
     ///
-    /// What is not whole sectors of 512 bytes is rounded out to them, as a block device would
-    /// have been asked.
+    /// A request that does not cover whole sectors of 512 bytes is rounded out to them, as it would
+    /// be for a block device.
     ///
     /// # Errors
-    /// If it is for a volume or a place that there is not, or the cache stops answering.
+    /// If the request is for a volume or an offset that does not exist, or the cache stops
+    /// answering.
     #[inline]
     pub fn add(&mut self, request: &Request) -> Result<(), SimulateError> {
         self.requests_taken += 1;
@@ -239,8 +242,8 @@ impl Simulation {
         }
     }
 
-    /// Takes requests one after another, as [`Simulation::add`] does, but faster: the requests
-    /// to come are looked up while the one at hand is worked on.
+    /// Takes requests one after another, as [`Simulation::add`] does, but faster: it looks up
+    /// upcoming requests while it processes the current one.
     ///
     /// # Errors
     /// As for [`Simulation::add`].
@@ -276,38 +279,40 @@ impl Simulation {
         Ok(())
     }
 
-    /// From now on the run ends with [`SimulateError::Interrupted`] soon after `stop` is set: also
-    /// in the middle of a request, which may be a trim of everything there is.
+    /// Makes the run end with [`SimulateError::Interrupted`] soon after `stop` is set, even in the
+    /// middle of a long request such as a trim of a whole volume.
     pub fn stop_when(&mut self, stop: Arc<AtomicBool>) {
         self.stop = Some(stop);
     }
 
-    /// Keeps every answer from now on until it is taken. There are none without time
-    /// ([`Pacing::Untimed`]).
+    /// Keeps every answer from now on until the caller takes it. An untimed run
+    /// ([`Pacing::Untimed`]) keeps no answers.
     pub fn keep_answers(&mut self) {
         self.answers.get_or_insert_default();
     }
 
-    /// Measures from now on how long each call to the cache takes that is not a hit. Runs of the same requests make
-    /// the same calls: the shortest time of each is the cache's own.
+    /// Measures from now on how long each call to the cache takes, except for hits. Runs of the
+    /// same requests make the same calls, so the shortest time of each call over several runs is
+    /// the best estimate of the time that the cache itself takes.
     pub fn time_calls(&mut self) {
         self.calls.get_or_insert_default();
     }
 
-    /// Nanoseconds of each call since then, in their order.
+    /// Returns the duration of each call in nanoseconds since [`Simulation::time_calls`], in the
+    /// order of the calls, and stops measuring.
     pub fn take_calls(&mut self) -> Vec<u32> {
         self.calls.take().unwrap_or_default()
     }
 
-    /// Hands over the answers given since the last call, in the order in which they were given.
+    /// Returns the answers since the last call, in the order in which they were given.
     pub fn take_answers(&mut self) -> impl Iterator<Item = Answer> + '_ {
         self.answers.iter_mut().flat_map(|answers| answers.drain(..))
     }
 
-    /// Lets everything happen that happens until a request of the trace's `time` would arrive.
-    /// Nothing happens unless requests arrive at the trace's times ([`Pacing::OpenLoop`]).
+    /// Processes all events up to the arrival of a request with this `time` in the trace. Does
+    /// nothing unless requests arrive at the trace's times ([`Pacing::OpenLoop`]).
     ///
-    /// The first time that a simulation learns of, here or from a request, is the beginning of its run.
+    /// The run begins at the first time that the simulation receives, here or from a request.
     pub fn advance_to(&mut self, time: Nanos) {
         let since = self.since_first(time);
         if let Pacing::OpenLoop { rate } = self.pacing {
@@ -315,7 +320,8 @@ impl Simulation {
         }
     }
 
-    /// Waits for everything under way, without an end: answers can still be taken.
+    /// Waits until all work in flight is done, without ending the simulation: answers can still be
+    /// taken.
     ///
     /// # Errors
     /// If the cache stops answering.
@@ -324,7 +330,7 @@ impl Simulation {
         if !self.is_busy() && !self.is_stopped() { Ok(()) } else { Err(self.stuck()) }
     }
 
-    /// Requests answered so far, assumed flushes among them.
+    /// Requests answered so far, including assumed flushes.
     pub fn answered(&self) -> u64 {
         self.requests_answered
     }
@@ -344,7 +350,8 @@ impl Simulation {
         self.last_answer.saturating_sub(self.epoch)
     }
 
-    /// Waits for everything under way and tells what happened. What is dirty stays so.
+    /// Waits until all work in flight is done and returns the result. Dirty blocks stay dirty in
+    /// the result; they are destaged afterwards only if there were outages.
     ///
     /// # Errors
     /// If the cache stops answering.
@@ -376,19 +383,20 @@ impl Simulation {
         Ok(())
     }
 
-    /// The trace's `time`, counted from the first one. A sample, or a part of a trace, seldom begins at 0.
+    /// The trace's `time`, relative to the first request. A sample or a part of a trace seldom
+    /// begins at 0.
     #[inline]
     fn since_first(&mut self, time: Nanos) -> Nanos {
         time.saturating_sub(*self.trace_start.get_or_insert(time))
     }
 
-    /// When a request arrives that comes so long after the first one in the trace.
+    /// Simulated arrival time of a request that comes `since` after the first one in the trace.
     fn arrival(&self, since: Nanos, rate: f64) -> Nanos {
         let at = if rate == 1.0 { since.0 } else { (since.0 as f64 / rate) as u64 };
         self.epoch.saturating_add(Nanos(at))
     }
 
-    /// Waits as the pacing wants, then hands the request in.
+    /// Waits as the pacing demands, then submits the request or queues it until the cache has room.
     fn pass(&mut self, request: &Request, added: bool) -> Result<(), SimulateError> {
         if self.is_stopped() {
             return Err(SimulateError::Interrupted);
@@ -404,7 +412,7 @@ impl Simulation {
                 arrival
             }
             Pacing::ClosedLoop { queue_depth } => {
-                // Hits move the clock on without a step.
+                // Hits advance the clock without a step.
                 while self.next_at().is_some_and(|at| at <= self.now) && self.step() {}
                 while self.in_flight.len() - self.free.len() >= queue_depth as usize {
                     self.step_or_stuck()?;
@@ -440,7 +448,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Hands the request in.
+    /// Submits the request to the cache, after closing the current row if it is due.
     #[inline]
     fn hand_in(&mut self, request: &Request, state: InFlight) {
         let since = self.now.saturating_sub(self.epoch);
@@ -453,7 +461,7 @@ impl Simulation {
         }
     }
 
-    /// Hands in requests that have waited for room, those of one volume in their order.
+    /// Submits requests that have waited for room; those of one volume keep their order.
     fn hand_in_waiting(&mut self) {
         for volume in 0..self.waiting.len() {
             while self.cache.has_room_for(Volume(volume as u32))
@@ -465,8 +473,8 @@ impl Simulation {
         }
     }
 
-    /// Has a read answered by the door that servers use for hits, if it is one: nothing is under way for
-    /// it, and nothing follows from it.
+    /// Answers a read through [`Cache::handle_hit`], the fast path that servers use, if the read is
+    /// a hit. A hit starts no operation and has no further effects.
     fn hit(&mut self, request: &Request, state: InFlight) -> bool {
         let Request { volume, op, offset, length, .. } = *request;
         if op != Op::Read || self.cache.handle_hit(self.now, volume, offset, length).is_none() {
@@ -499,26 +507,26 @@ impl Simulation {
         self.execute();
     }
 
-    /// Advances the clock by `ns` nanoseconds, at most to the largest time.
+    /// Advances the clock by `ns` nanoseconds, saturating at the largest time.
     fn pass_time(&mut self, ns: u64) {
         self.now = self.now.saturating_add(Nanos(ns));
     }
 
-    /// Lets everything happen that happens until `time`.
+    /// Processes all events up to and including `time`, then sets the clock to `time`.
     fn advance(&mut self, time: Nanos) {
         while self.next_at().is_some_and(|at| at <= time) && self.step() {}
         self.now = self.now.max(time);
     }
 
-    /// Lets everything happen that is under way; where stores fail, which are tried again and again, only until
-    /// all requests are answered.
+    /// Processes events until none is left. With outages, only until all requests are answered,
+    /// because the cache keeps retrying a store that fails.
     fn run_all(&mut self) {
         let all = self.outages.is_empty();
         let goes_on = |s: &Self| all || !s.cache.is_ready() || s.is_busy();
         while goes_on(self) && self.step() {}
     }
 
-    /// Whether requests are not answered yet.
+    /// Whether some requests are not answered yet.
     fn is_busy(&self) -> bool {
         self.in_flight.len() > self.free.len() || self.waiting_count > 0
     }
@@ -535,7 +543,8 @@ impl Simulation {
         self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// The next thing that happens (what the cache left half-way first); false if nothing will, or the run is to end.
+    /// Processes the next event; work that the cache left unfinished comes first. Returns false if
+    /// there is no event or the run has been stopped.
     fn step(&mut self) -> bool {
         if self.is_stopped() || !self.call_next() {
             return false;
@@ -547,7 +556,7 @@ impl Simulation {
         true
     }
 
-    /// Tells the cache what happens next; false if nothing will.
+    /// Passes the next event to the cache; returns false if there is none.
     fn call_next(&mut self) -> bool {
         if self.cache.is_half_way() {
             timed(&mut self.calls, || self.cache.handle_timeout(self.now));
@@ -592,7 +601,8 @@ impl Simulation {
                 Effect::Zero { length, .. } => {
                     self.pass_time(in_proportion(self.memory.write, length));
                 }
-                // No bytes, no checksums: the cache compares it with what it was told on writing.
+                // No bytes are stored, so every checksum is 0, when a record is written as well as
+                // when it is verified.
                 Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
                 Effect::Reply { request, result } => self.answer(request, result),
                 device => self.timing.begin(self.now, &device),
@@ -642,7 +652,7 @@ impl Simulation {
         self.series.count(Some(latency));
     }
 
-    /// Why it does not go on.
+    /// The error that says why the run cannot continue.
     fn stuck(&self) -> SimulateError {
         if self.is_stopped() {
             return SimulateError::Interrupted;
@@ -653,7 +663,7 @@ impl Simulation {
     }
 }
 
-/// Nanoseconds for `length` bytes at `latency` for 4 KiB.
+/// Nanoseconds for `length` bytes when 4 KiB take `latency`.
 fn in_proportion(latency: Nanos, length: u32) -> u64 {
     (latency.0 * u64::from(length)) >> 12
 }

@@ -1,4 +1,4 @@
-//! The executor's half that is about time: what is under way on devices, and when it ends.
+//! The timing half of the executor: which operations are in flight on devices, and when they end.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,25 +13,25 @@ use crate::options::{Options, Pacing};
 use crate::outage::{Outage, Trouble};
 use crate::scenario::Scenario;
 
-/// Devices and what is under way on them.
+/// Devices and the operations in flight on them.
 #[derive(Debug)]
 pub(crate) enum Timing {
-    /// Everything ends at once, in the order in which it was begun.
+    /// Every operation ends immediately, in the order in which the operations began.
     Untimed(VecDeque<Token>),
-    /// Everything ends when the device's model says.
+    /// Every operation ends when the device's model says.
     Timed(Box<Timed>),
 }
 
-/// A flash device at work, which several simulations may share: each has a part of it for its own,
-/// and they wait for each other. Clones are the same device.
+/// A flash device that several simulations may share: each has its own part of the device, and they
+/// wait for each other's operations. Clones refer to the same device.
 ///
-/// Operations are served in the order in which they are asked for, so simulations that share a
-/// device must move on together ([`Simulation::advance_to`](crate::Simulation::advance_to)).
+/// The device serves operations in the order of the calls, so simulations that share a device must
+/// advance together ([`Simulation::advance_to`](crate::Simulation::advance_to)).
 #[derive(Clone, Debug)]
 pub struct FlashDevice(Arc<Mutex<Model>>);
 
 impl FlashDevice {
-    /// A device like `profile` with `capacity` bytes, whose random numbers come from `seed`.
+    /// Creates a device like `profile` with `capacity` bytes, with random numbers from `seed`.
     pub fn new(profile: &Profile, capacity: u64, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Model::new(profile, capacity, seed))))
     }
@@ -44,31 +44,34 @@ impl FlashDevice {
 /// Devices that take time.
 #[derive(Debug)]
 pub(crate) struct Timed {
-    /// By time; what ends at the same time ends in the order in which it was begun.
+    /// Operations in flight, by end time; those that end at the same time end in the order in which
+    /// they began.
     queue: BinaryHeap<Reverse<Ending>>,
     sequence: u64,
-    /// Whether what was begun first must end first.
+    /// Whether operations end in the order in which they began.
     in_order: bool,
     latest: Nanos,
     flash: FlashDevice,
     backing: Vec<Store>,
     latency: ComponentRecorder,
-    /// How busy the backing stores are, by volume, and last flash.
+    /// How long the devices were busy: the backing stores by volume, then flash.
     busy: Vec<Busy>,
 }
 
-/// A backing store at work.
+/// A simulated backing store.
 #[derive(Debug)]
 struct Store {
     model: Model,
-    /// With a model for each: while a store is slow, it has a clock of its own.
+    /// Each outage has its own model, because a slow store runs on a slower clock.
     outages: Vec<(Outage, Model)>,
-    /// When the run began: outages count from there, and while the cache is set up there are none.
+    /// When the run began; `None` while the cache is being set up. Outages are timed from then, and
+    /// there are none during the setup.
     epoch: Option<Nanos>,
 }
 
 impl Store {
-    /// When an operation that begins now ends, and how. One that may punch a hole needs no space.
+    /// When and how an operation ends that begins at `now`. A zeroing that `punches` a hole needs
+    /// no space.
     fn complete(&mut self, now: Nanos, access: Access, punches: bool) -> (Nanos, Outcome) {
         let epoch = self.epoch.unwrap_or_default();
         let running = now.saturating_sub(epoch);
@@ -90,7 +93,7 @@ impl Store {
     }
 }
 
-/// How long a device was at work.
+/// How long a device was busy.
 #[derive(Clone, Copy, Default, Debug)]
 struct Busy {
     total: Nanos,
@@ -98,7 +101,7 @@ struct Busy {
 }
 
 impl Busy {
-    /// An operation that was asked for `now` ends at `end`. Calls come in order of time.
+    /// Adds an operation that begins at `now` and ends at `end`. Call in order of time.
     fn add(&mut self, now: Nanos, end: Nanos) {
         let since = now.max(self.until);
         self.total = self.total.saturating_add(end.saturating_sub(since));
@@ -141,7 +144,7 @@ impl Ord for Ending {
 }
 
 impl Timing {
-    /// Devices at rest, or a flash device that works for others too.
+    /// Creates idle devices; `flash` may be a flash device that other simulations use too.
     pub fn new(scenario: &Scenario, options: &Options, flash: Option<&FlashDevice>) -> Timing {
         let Options { seed, pacing, ref outages, .. } = *options;
         if pacing == Pacing::Untimed {
@@ -170,7 +173,7 @@ impl Timing {
         }))
     }
 
-    /// A device effect begins.
+    /// Begins a device effect.
     #[inline]
     pub fn begin(&mut self, now: Nanos, effect: &Effect) {
         match self {
@@ -179,7 +182,7 @@ impl Timing {
         }
     }
 
-    /// When the next effect ends; `None` when nothing is under way.
+    /// When the next effect ends; `None` when no effect is in flight.
     #[inline]
     pub fn next_at(&self, now: Nanos) -> Option<Nanos> {
         match self {
@@ -188,7 +191,7 @@ impl Timing {
         }
     }
 
-    /// Takes the next effect that ends, and how it does.
+    /// Removes the next effect that ends and returns its token and outcome.
     #[inline]
     pub fn pop(&mut self) -> Option<(Token, Outcome)> {
         match self {
@@ -197,7 +200,7 @@ impl Timing {
         }
     }
 
-    /// How long the devices took.
+    /// The recorded latencies of device operations.
     pub fn components(&self) -> ComponentRecorder {
         match self {
             Timing::Untimed(_) => ComponentRecorder::default(),
@@ -205,7 +208,7 @@ impl Timing {
         }
     }
 
-    /// How long each device was at work: the backing stores by volume, then flash.
+    /// How long each device was busy: the backing stores by volume, then flash. Empty when untimed.
     pub fn busy(&self) -> Vec<Nanos> {
         match self {
             Timing::Untimed(_) => Vec::new(),
@@ -213,7 +216,7 @@ impl Timing {
         }
     }
 
-    /// The run begins: outages count from now, and latencies so far are forgotten.
+    /// Begins the run: times outages from `now`, and discards the latencies and busy times so far.
     pub fn begin_run(&mut self, now: Nanos) {
         if let Timing::Timed(timed) = self {
             timed.latency.clear();
@@ -341,12 +344,13 @@ mod tests {
         let outages = ["a=slow:10@1us..2us", "a=dead@2us..3us"].map(|o| o.parse().unwrap());
         let options = Options { outages: outages.to_vec(), ..Options::default() };
         let mut timing = Timing::new(&scenario, &options, None);
-        // While the cache is set up, however long that takes; the run begins at 10 us.
+        // During the setup of the cache, outages do not apply. The run begins at 10 us.
         timing.begin(Nanos(1500), &read(9));
         assert_eq!(timing.next_at(Nanos(0)), Some(Nanos(1600)));
         assert!(timing.pop().unwrap().1.is_ok());
         timing.begin_run(Nanos(10_000));
-        // Before, while it is slow (one waits for the other), while it fails, and after.
+        // Before the outages, while the store is slow (the second read waits for the first), while
+        // it fails, and afterwards.
         for (begun, index) in [(0, 0), (1000, 1), (1100, 2), (2500, 3), (9000, 4)] {
             timing.begin(Nanos(10_000 + begun), &read(index));
         }

@@ -1,18 +1,19 @@
-//! Latencies of single requests against the formulas of Bhandari 2024, section 3.2.
+//! Compares latencies of single requests with the formulas of Bhandari 2024, section 3.2.
 //!
-//! Method: devices of fixed latencies without limits, one request at a time, background work
-//! done before the next; the latency of the last request is what counts. Where the machine
-//! differs from the formulas the test says so; docs/simulation.md says why.
+//! Method: devices with fixed latencies and no other limits, one request at a time, each after all
+//! background work of the previous one; the test measures the latency of the last request. Where
+//! the simulated machine differs from the formulas the test says so; docs/simulation.md says why.
 
 use crate::common::{LATENCIES as L, fixed, request, scenario};
 use forebay_block::{Op, Request};
 use forebay_simulate::{Options, Pacing, Scenario, Simulation, SimulationResult};
 
-/// Blocks of tier 1: so many that more are free for blocks on their way out than a batch of the
-/// log holds. With fewer, a request may have to wait for a batch that is not full.
+/// Number of blocks in tier 1. It is large enough that more frames are free for blocks being
+/// demoted than a batch of the log holds. With fewer, a request may have to wait for a batch that
+/// is not full.
 const DRAM: u32 = 2048;
-/// As many reads as push everything before them out of tier 1, and their records out of the open
-/// batch into the log.
+/// Blocks to read in order to push all earlier blocks out of tier 1, and their records out of the
+/// open batch into the log.
 const FILL: std::ops::Range<u64> = 10_000..12_500;
 
 fn run(scenario: &Scenario, requests: &[Request]) -> SimulationResult {
@@ -22,7 +23,7 @@ fn run(scenario: &Scenario, requests: &[Request]) -> SimulationResult {
     simulation.finish().unwrap()
 }
 
-/// Latency in nanoseconds of `request` after `before`.
+/// Latency of `request` in nanoseconds, sent after the requests `before`.
 fn latency(scenario: &Scenario, before: &[Request], request: Request) -> u64 {
     let options = Options { pacing: Pacing::Quiesced, ..Options::default() };
     let mut simulation = Simulation::new(scenario, &options).unwrap();
@@ -40,7 +41,7 @@ fn write(block: u64) -> Request {
     request(Op::Write, block, 1)
 }
 
-/// Blocks 0 and 1 were read and are in tier 2, if there is one.
+/// Requests after which blocks 0 and 1 are in tier 2, if there is one.
 fn demoted() -> Vec<Request> {
     [0, 1].into_iter().chain(FILL).map(read).collect()
 }
@@ -50,7 +51,8 @@ fn a_single_tier_takes_what_the_formulas_say() {
     let s = fixed(scenario(DRAM, None, "write-through"), &L);
     let full: Vec<Request> = FILL.map(read).collect();
     assert_eq!(latency(&s, &[read(0)], read(0)), L.r1, "read hit");
-    // The formula writes what was fetched to tier 1 (w1); here it lands there, and is then read.
+    // The formula writes the fetched block to tier 1 (w1). Here the device transfers it directly
+    // into a frame of tier 1, from which it is then read.
     assert_eq!(latency(&s, &[], read(0)), L.rs + L.r1, "read miss");
     assert_eq!(latency(&s, &full, read(0)), L.rs + L.r1, "read miss, full");
     assert_eq!(latency(&s, &[], write(0)), L.ws + L.w1, "write miss");

@@ -1,10 +1,11 @@
-//! Goal: a run without time takes ways that are shorter (hits by the door for hits, fetches that end in the call
-//! that asks for them, effects that are left out), and counts exactly what the long ways count.
+//! Goal: an untimed run takes shortcuts (hits through `Cache::handle_hit`, fetches that end in the
+//! call that requests them, effects that are left out), and counts exactly what the long paths
+//! count.
 //!
-//! Method: each run once untimed and once quiesced, where every operation is an effect with an end of its own
-//! and, request by request, in the same order; then every counter of the cache, its volumes and its log is
-//! compared (but for four that depend on the order within a request of several blocks).
-//! Policies × write policies × layouts × random traces, and a real trace.
+//! Method: do each run once untimed and once quiesced, where every operation is an effect that ends
+//! separately and, request by request, in the same order. Then compare every counter of the cache,
+//! its volumes and its log, except four that depend on the order within a request of several
+//! blocks. The cases are policies × write policies × layouts × random traces, and a real trace.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ use forebay_trace::{Batch, OpenOptions, open};
 
 const WRITE_POLICIES: [&str; 4] = ["write-through", "write-back", "read-only", "write-only"];
 
-/// The flash tier: its size, and another line about it.
+/// The flash tier: its size, and an additional line of configuration.
 const LAYOUTS: [(Option<&str>, &str); 5] = [
     (
         Some("4MiB"),
@@ -32,7 +33,7 @@ const LAYOUTS: [(Option<&str>, &str); 5] = [
     (Some("4MiB"), "region_size = '256KiB'\nbatch_size = '64KiB'\nlayout = 'slots'"),
 ];
 
-/// Admission policies that do not go by time.
+/// Admission policies that do not depend on time.
 const ADMISSION: [AdmissionKind; 5] = [
     AdmissionKind::Always,
     AdmissionKind::Nhit,
@@ -41,7 +42,7 @@ const ADMISSION: [AdmissionKind; 5] = [
     AdmissionKind::Random,
 ];
 
-/// All that the cache counts, as text.
+/// All counters of the cache, as text.
 fn counted(scenario: &Scenario, requests: &[Request], pacing: Pacing) -> String {
     let assume_flush = AssumeFlush::EveryWrites(97);
     let options = Options { pacing, assume_flush, ..Options::default() };
@@ -51,8 +52,8 @@ fn counted(scenario: &Scenario, requests: &[Request], pacing: Pacing) -> String 
     let cache = simulation.cache();
     let (mut stats, mut log) = (*cache.stats(), cache.log_stats().copied());
     if requests.iter().any(|r| r.length > 4096) {
-        // Which blocks of one request meet in flight depends on which device is done first, and the devices of
-        // quiesced runs take time.
+        // Which blocks of one request are in flight together depends on which device finishes
+        // first, and in quiesced runs devices take time.
         stats.flash_read_overtaken = 0;
         (stats.destaged_under_newer, stats.destage_gaps) = (0, 0);
         log.iter_mut().for_each(|log| log.syncs = 0);
@@ -65,7 +66,8 @@ fn counted(scenario: &Scenario, requests: &[Request], pacing: Pacing) -> String 
     format!("{counts:#?}")
 }
 
-/// Mostly single blocks, and some longer; now and then parts of blocks, trims, zeroings, FUA, flushes.
+/// Mostly requests of single blocks and some longer ones, with a few parts of blocks, trims,
+/// zeroings, FUA writes and flushes.
 fn random_trace(seed: u64, count: usize, blocks: u64) -> Vec<Request> {
     let mut random = Random(seed);
     let ln = (blocks as f64).ln();
@@ -140,7 +142,8 @@ fn and_under_each_relation_of_the_tiers() {
     let requests = random_trace(17, 3000, 2000);
     for (flash, line) in LAYOUTS.into_iter().filter(|(flash, _)| flash.is_some()) {
         for write_policy in WRITE_POLICIES {
-            // (How much of a line is fetched depends on the frames that are free, and so on what is under way.)
+            // (How much of a line is fetched depends on the number of free frames, and so on the
+            // operations in flight.)
             for relation in Relation::ALL.into_iter().filter(|r| !r.has_lines()) {
                 let mut scenario = scenario_with(300, flash, write_policy, line);
                 let cache = &mut scenario.cache;

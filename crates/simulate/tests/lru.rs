@@ -1,7 +1,7 @@
-//! Hit counts against exact LRU, whose counts by cache size come from reuse distances.
+//! Compares hit counts with exact LRU, whose hits for each cache size follow from reuse distances.
 //!
-//! Method: requests of one block each, one at a time and without latencies, so that the order in
-//! which blocks are used is the trace's.
+//! Method: requests of one block each, one at a time and without latencies, so that blocks are used
+//! in the order of the trace.
 
 use crate::common::{scenario, scenario_with, zipf};
 use forebay_block::{BlockSize, Op, Request};
@@ -54,10 +54,10 @@ fn with_flash_behind_it_memory_hits_as_lru_and_what_was_rescued_on_its_way_out()
     }
 }
 
-/// The log is no LRU of the blocks it has room for: it drops regions in the order in which they
-/// were written, however often their blocks were used since; a promoted block keeps its place
-/// until then; what is overwritten leaves a hole; some regions are kept free. Write-back pays
-/// more, because every write takes a place in the log at once.
+/// The log is not an LRU of the blocks that fit into it: it drops regions in the order in which
+/// they were written, no matter how often their blocks were used since; a promoted block keeps its
+/// record until then; an overwritten record leaves a hole; some regions are kept free. Write-back
+/// loses more hits, because every write takes space in the log immediately.
 #[test]
 fn both_tiers_together_come_near_lru_of_their_sum_but_do_not_reach_it() {
     let requests = zipf(120_000, 60_000, 4, 13);
@@ -77,8 +77,8 @@ fn both_tiers_together_come_near_lru_of_their_sum_but_do_not_reach_it() {
     }
 }
 
-/// What the planner's formulas assume. By the accounting the tiers are one list: what flash still
-/// held of blocks that had left that list is counted, and taken off.
+/// The planner's formulas assume this. The test treats both tiers as one LRU list: hits on blocks
+/// that had left that list but were still on flash are counted separately and subtracted.
 #[test]
 fn in_slots_both_tiers_together_hit_exactly_as_lru_of_their_sum() {
     for (writes, policies) in
@@ -107,8 +107,8 @@ fn in_slots_both_tiers_together_hit_exactly_as_lru_of_their_sum() {
 
 #[test]
 fn requests_of_many_blocks_use_them_in_nearly_the_order_of_the_trace() {
-    // A request's hits are used before its misses have been fetched, so the order differs
-    // within a request.
+    // The cache uses a request's hits before it has fetched the misses, so the order within a
+    // request differs.
     let mut requests = zipf(30_000, 60_000, 4, 17);
     for (i, request) in requests.iter_mut().enumerate() {
         request.length = 4096 * (1 + i as u64 % 16);
@@ -122,9 +122,12 @@ fn requests_of_many_blocks_use_them_in_nearly_the_order_of_the_trace() {
     }
 }
 
-/// Goal: where many of the blocks that left flash return, dirty records are read from there before their blocks take a
-/// second place in memory, and that gains hits; where few return, nothing changes, so that the formulas hold. Method: a
-/// loop just longer than a list that holds copies, next to blocks that are read all the time; and a skewed workload.
+/// Goal: where many of the blocks that left flash return, the first read of a dirty record is
+/// served from flash, and the block takes a second place in memory only later, which gains hits.
+/// Where few return, nothing changes, so that the formulas hold.
+///
+/// Method: a loop just longer than a list that also holds copies, together with blocks that are
+/// read all the time; and a skewed workload.
 #[test]
 fn in_slots_dirty_records_wait_for_a_second_reading_only_where_copies_cost_hits() {
     let length = 4096;
@@ -146,7 +149,8 @@ fn in_slots_dirty_records_wait_for_a_second_reading_only_where_copies_cost_hits(
             (hits.tier1.sum(), hits.tier1.sum() + hits.tier2.sum(), result.events.read_through)
         };
         let first = "promote_dirty_after = 1";
-        // A few thousand blocks, some of which are written now and then, and a loop through others.
+        // Two thousand blocks, some of which are sometimes written, and a loop through other
+        // blocks.
         let looped: Vec<_> = (0..200_000_u64)
             .map(|n| {
                 let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -166,9 +170,12 @@ fn in_slots_dirty_records_wait_for_a_second_reading_only_where_copies_cost_hits(
     }
 }
 
-/// Goal: blocks that stand in memory and on flash cost no hits where these would be many, and no writes to the backing
-/// store where they would be few. Method: a loop a little longer than flash alone but shorter than both tiers, half
-/// written, hits nothing in a list that copies make too short; and a workload without such an edge.
+/// Goal: dirty blocks that are both in memory and on flash cost no hits where the lost hits would
+/// be many, and cause no writes to the backing store where they would be few.
+///
+/// Method: a loop a little longer than flash but shorter than both tiers together, half of it
+/// writes, which has no hits in a list that copies make too short; and a workload without such an
+/// edge.
 #[test]
 fn in_slots_dirty_copies_give_way_where_hits_depend_on_it_and_nowhere_else() {
     let length = 4096;
@@ -197,7 +204,8 @@ fn in_slots_dirty_copies_give_way_where_hits_depend_on_it_and_nowhere_else() {
         let result = run(&looped);
         let share = hits(&result) as f64 / (39.0 * 4400.0);
         assert!(share > 0.85 && share <= 1.0, "{acknowledge}: {share}, {:?}", result.events);
-        // (Where memory acknowledges, what is written again has no copy on flash until it leaves.)
+        // (With `acknowledge = "dram"`, a rewritten block has no copy on flash until it leaves
+        // memory.)
         let given_up = result.events.copies_given_up;
         assert!(given_up > 0 || acknowledge == "dram", "{acknowledge}, {:?}", result.events);
         let result = run(&zipf(120_000, 60_000, 4, 23));

@@ -1,7 +1,8 @@
-//! Backing stores that fail for a part of a run: whose requests feel it, and what is left afterwards.
+//! Backing stores that fail for a part of a run: which requests are affected, and what is dirty
+//! afterwards.
 //!
-//! Method: volumes with a store each share a cache, and one store fails. Counters are read while the run goes
-//! on, where a claim is about a part of it.
+//! Method: volumes with one store each share a cache, and one store fails. Where a claim is about a
+//! part of a run, the test reads counters during the run.
 
 use std::collections::BTreeSet;
 
@@ -18,13 +19,14 @@ const SECOND: u64 = 1000 * MILLISECOND;
 const NAMES: [&str; 3] = ["vm1", "vm2", "vm3"];
 const LAYOUTS: [&str; 2] = ["slots", "log"];
 
-/// Three volumes, with a store of a SAN each, share 1 MiB of memory and 16 MiB of flash.
+/// Three volumes, each with a SAN as its backing store, share 1 MiB of memory and 16 MiB of flash.
 fn shared(policy: &str, layout: &str) -> Scenario {
     let line = format!("layout = '{layout}'");
     named(common::scenario_with(256, Some("16MiB"), policy, &line))
 }
 
-/// The scenario with three volumes like its first, on stores that do many operations at a time.
+/// The scenario with three volumes like its first, on stores that serve many operations in
+/// parallel.
 fn named(mut scenario: Scenario) -> Scenario {
     let mut volume = scenario.volumes.remove(0);
     volume.backing = Profile::named("san").unwrap();
@@ -35,7 +37,7 @@ fn named(mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-/// `seconds` of 200 requests a second to each volume; one in three is a write.
+/// 200 requests per second to each volume for `seconds` seconds; one in three is a write.
 fn load(seconds: u64) -> Vec<Request> {
     let mut requests = zipf(600 * seconds, 20_000, 3, 29);
     for (n, r) in (0..).zip(&mut requests) {
@@ -54,7 +56,7 @@ fn errors(result: &SimulationResult) -> Vec<u64> {
     result.volumes.iter().map(|v| v.errors).collect()
 }
 
-/// Errors of a volume so far.
+/// The number of errors of a volume so far.
 fn so_far(simulation: &Simulation, volume: u32) -> u64 {
     simulation.cache().volume_stats(Volume(volume)).unwrap().errors
 }
@@ -64,7 +66,8 @@ fn a_dead_store_fails_requests_of_its_own_volume_while_it_is_dead_and_leaves_not
     for layout in LAYOUTS {
         let options = with(&["vm1=dead@5s..10s"]);
         let mut simulation = Simulation::new(&shared("write-back", layout), &options).unwrap();
-        // Errors of the first volume before, during and after; operations in flight at the ends have a second.
+        // Errors of the first volume before, during and after the outage. The end is read 1 s late,
+        // so that operations in flight at that moment have ended.
         let (mut ends, mut seen) = ([5, 11].into_iter().peekable(), Vec::new());
         for r in load(20) {
             if ends.next_if(|end| Nanos(end * SECOND) <= r.time).is_some() {
@@ -117,7 +120,7 @@ fn a_full_store_fails_writes_once_they_have_waited_for_too_long_and_is_destaged_
     for layout in LAYOUTS {
         let mut s = shared("write-back", layout);
         s.cache.give_up_after = Nanos(SECOND);
-        // All blocks are other ones, so that flash fills with what the store does not take.
+        // Every request uses a new block, so that flash fills with blocks that the store rejects.
         let new = (0..).zip(load(60)).map(|(n, r)| Request { offset: n * 4096, ..r });
         let result = simulate(&s, new, &with(&["vm1=full@1s..40s"])).unwrap();
         let errors = errors(&result);
@@ -145,7 +148,7 @@ fn what_a_store_that_stays_dead_lacks_is_dirty_to_the_end() {
 #[test]
 fn a_store_that_is_dead_from_the_start_worked_while_the_cache_was_set_up() {
     for layout in LAYOUTS {
-        // A store that cannot be synced at the start is never believed again.
+        // The cache never trusts a store again whose sync failed during the setup.
         let result =
             simulate(&shared("write-back", layout), load(3), &with(&["vm1=dead@0s..1s"])).unwrap();
         assert!(result.volumes[0].errors > 0, "{layout}");
@@ -155,7 +158,7 @@ fn a_store_that_is_dead_from_the_start_worked_while_the_cache_was_set_up() {
 
 #[test]
 fn a_store_whose_sync_failed_is_not_called_destaged_though_nothing_is_dirty() {
-    // Writes go past the cache, and a flush fails.
+    // Writes bypass the cache, and a flush fails.
     let s = named(scenario(1000, None, "write-through"));
     let at = |op, seconds| Request {
         time: Nanos(seconds * SECOND),
@@ -174,7 +177,8 @@ fn assumed_flushes_that_fail_are_no_errors_of_the_workload() {
     let write = |seconds| Request { time: Nanos(seconds * SECOND), ..request(Op::Write, 0, 1) };
     let assume_flush = AssumeFlush::Every(Nanos(SECOND));
     let options = Options { assume_flush, ..with(&["vm1=dead@2s..4s"]) };
-    // The first write's flush comes while the store is dead, and so does the second write.
+    // The flush after the first write arrives while the store is dead, and so does the second
+    // write.
     let result = simulate(&s, [write(1), write(3), write(6)], &options).unwrap();
     assert_eq!(errors(&result), [1, 0, 0]);
     let (run, added) = (&result.run, result.assumed.flushes_added);
@@ -203,7 +207,8 @@ fn outages_that_make_no_sense_are_refused_with_the_reason() {
         let text = refused(&s, &Options { pacing, ..with(&["vm1=dead@1s..2s"]) });
         assert!(text.contains("the trace's timestamps"), "{pacing:?}: {text}");
     }
-    // Nobody would ever be told that the store fails; one that works again, or is slow, answers some day.
+    // Without a timeout, requests to a store that fails forever would never be answered. A store
+    // that recovers, or is slow, answers eventually.
     let mut patient = s;
     patient.cache.give_up_after = Nanos(0);
     for outage in ["vm1=dead", "vm1=full@1s.."] {
@@ -233,7 +238,8 @@ fn the_same_outages_have_the_same_answer_to_the_last_digit() {
 fn requests_of_a_volume_that_waits_for_room_hold_up_no_other_volume() {
     let mut s = named(fixed(scenario(1000, None, "write-through"), &common::LATENCIES));
     s.cache.requests_max = 8;
-    // One request a second, for a hundred that arrive at once; the others' stores have all day.
+    // The store serves one request per second, and a hundred arrive at once. The stores of the
+    // other volumes are never busy for long.
     s.volumes[0].backing = Profile::fixed(Nanos(SECOND), Nanos(SECOND), 1);
     for volume in &mut s.volumes[1..] {
         volume.backing = Profile::fixed(Nanos(MILLISECOND), Nanos(MILLISECOND), 0);
@@ -271,7 +277,7 @@ fn every_request_is_answered_once_though_those_of_a_volume_wait_for_room() {
     assert_eq!(simulation.finish().unwrap().run.requests, requests.len() as u64);
 }
 
-/// The worst 99th percentile of the other volumes' reads and writes, in microseconds.
+/// The highest 99th percentile of the other volumes' read and write latencies, in microseconds.
 fn p99_of_others(result: &SimulationResult) -> [f64; 2] {
     let of = |pick: fn(&forebay_results::LatencyByOp) -> f64| {
         result.volumes[1..].iter().map(|v| pick(&v.latency_us)).fold(0.0, f64::max)
@@ -281,8 +287,8 @@ fn p99_of_others(result: &SimulationResult) -> [f64; 2] {
 
 #[test]
 fn others_do_not_wait_for_a_store_that_is_dead_full_or_slow() {
-    // Flash is full long before the end, and the store is: the volume's share of flash is dirty. Memory has room for
-    // all that a volume may be waiting for.
+    // Flash fills long before the end, and the volume's share of flash is all dirty. Memory has
+    // room for everything that a volume may be waiting for.
     for layout in LAYOUTS {
         let line = format!("layout = '{layout}'");
         let mut s = named(common::scenario_with(2048, Some("16MiB"), "write-back", &line));
@@ -295,7 +301,8 @@ fn others_do_not_wait_for_a_store_that_is_dead_full_or_slow() {
             let result = run(&[&format!("vm1={trouble}@10s..130s")]);
             let ratios = [0, 1].map(|n| p99_of_others(&result)[n] / healthy[n]);
             assert!(ratios.iter().all(|&r| r < 1.3), "{layout}, {trouble}: {ratios:?}");
-            // No write waits for an operation of the slow store: each takes up to 1 s.
+            // No write of the other volumes waits for the slow store, whose operations take up to
+            // 1 s.
             let longest = result.volumes[1..].iter().map(|v| v.latency_us.write.max);
             let longest = longest.fold(0.0, f64::max);
             assert!(longest < 50_000.0, "{layout}, {trouble}: a write takes {longest} us");
@@ -338,7 +345,8 @@ fn what_stores_that_fail_cause_is_among_the_events() {
 
 #[test]
 fn requests_that_wait_for_room_are_in_the_rows_of_the_time_at_which_they_begin() {
-    // Far more than the stores can do: nearly all requests wait, and are handed in long after the last has arrived.
+    // Far more load than the stores can serve: nearly all requests wait, and begin long after the
+    // last one has arrived.
     let mut s = shared("write-through", "log");
     for volume in &mut s.volumes {
         volume.backing = Profile::fixed(Nanos(10 * MILLISECOND), Nanos(10 * MILLISECOND), 1);
@@ -348,12 +356,13 @@ fn requests_that_wait_for_room_are_in_the_rows_of_the_time_at_which_they_begin()
     assert!(result.rows.len() > 2 && taken == result.run.requests, "{} rows", result.rows.len());
 }
 
-/// The wait for a store that refuses writes is no queue of a device, and no device is busy for longer than the
-/// run lasts.
+/// Waiting for a store that refuses writes is not a queue of a device, and no device is busy for
+/// longer than the run lasts.
 #[test]
 fn overloaded_is_the_store_that_requests_wait_for_and_not_one_that_fails() {
     for layout in LAYOUTS {
-        // Five times as fast, so that a share of flash is full before its volume is suspended.
+        // Five times as fast, so that a volume's share of flash is full before the volume is
+        // suspended.
         let fast = |r: Request| Request { time: Nanos(r.time.0 / 5), ..r };
         let requests = || load(200).into_iter().map(fast);
         let run = |outage| simulate(&shared("write-back", layout), requests(), &with(&[outage]));

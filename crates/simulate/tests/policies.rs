@@ -1,9 +1,11 @@
-//! Goal: the cache tells its replacement policy of each access exactly once, and evicts what the policy names:
-//! then it hits exactly as the policy alone, however differently the policies count.
+//! Goal: the cache reports each access to its replacement policy exactly once, and evicts the block
+//! that the policy names. It then has exactly the hits that the policy has without the cache,
+//! whichever policy it is.
 //!
-//! Method: each policy that a configuration can name, compared with the same policy driven by a plain hash map; requests
-//! of one block each, reads and writes, at twenty sizes, one at a time and without latencies. Policies with positions get them on both sides from
-//! hit ratios that change every two seconds; `positions.rs` has an oracle for these.
+//! Method: compare each policy that a configuration can name with the same policy driven by a plain
+//! hash map, at twenty sizes. Requests are reads and writes of one block each, one at a time and
+//! without latencies. Policies with positions derive them, on both sides, from hit ratios that
+//! change every two seconds; `positions.rs` has an oracle for these.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +19,8 @@ use forebay_results::ReadWrite;
 use forebay_simulate::{Options, Pacing, simulate};
 use forebay_trace::{Batch, OpenOptions, open};
 
-/// The policy, its hit ratios of chunks of 1 MiB and two seconds.
+/// The parameters of a policy; hit ratios, if it uses them, are of chunks of 1 MiB and intervals of
+/// 2 s.
 fn parameters(kind: Kind) -> ReplacementParameters {
     let mut parameters = ReplacementParameters::new(kind);
     for (name, value) in [("chunk_kib", 1024), ("interval_ms", 2000)] {
@@ -28,7 +31,7 @@ fn parameters(kind: Kind) -> ReplacementParameters {
     parameters
 }
 
-/// Hits of the policy alone in a cache of so many blocks that takes in whatever it misses.
+/// Hits of the policy alone, in a cache of `capacity` blocks that admits every block it misses.
 fn alone(kind: Kind, capacity: u32, requests: &[Request]) -> ReadWrite {
     let mut policy = Replacement::new(capacity, capacity, &parameters(kind));
     let mut positions = Positions::new(&parameters(kind), capacity);
@@ -37,11 +40,11 @@ fn alone(kind: Kind, capacity: u32, requests: &[Request]) -> ReadWrite {
     let mut free: Vec<u32> = (0..capacity).rev().collect();
     let mut hits = ReadWrite::default();
     for request in requests {
-        // (As the cache names blocks: the policies hash them, and draw.)
+        // (The same keys as in the cache, because policies hash them and make random choices.)
         let key = (u64::from(request.volume.0) << 48) | (request.offset / 4096);
         let mut hint = Hint::default();
         if let Some(positions) = &mut positions {
-            // (Intervals begin with the run.)
+            // (Intervals count from the beginning of the run.)
             positions.advance(Nanos(request.time.0 - requests[0].time.0));
             positions.access(request.volume, request.offset, index.contains_key(&key));
             hint = positions.hint(request.volume, request.offset);

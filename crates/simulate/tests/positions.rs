@@ -1,8 +1,9 @@
-//! Goal: HR LRU and Priority LRU do in the cache what their paper says (Hazan et al., Caching according to use and
-//! QoS requirements): hit for hit, and with the effect for which volumes have priorities.
+//! Goal: in the cache, HR LRU and Priority LRU do what their paper says (Hazan et al., Caching
+//! according to use and QoS requirements), hit for hit, and priorities of volumes have the effect
+//! that they are meant to have.
 //!
-//! Method: a cache written from the paper alone, a plain list with tables of counts, compared with the real cache in virtual
-//! time, on random and on recorded requests of one block each.
+//! Method: compare the real cache in virtual time with a cache written from the paper alone, a
+//! plain list with tables of counts, on random and on recorded requests of one block each.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +18,7 @@ use forebay_trace::{Batch, OpenOptions, open};
 
 const BLOCK: u64 = 4096;
 
-/// What the paper says where a block enters.
+/// The rule that decides at which position of the list a block enters.
 enum Rule {
     HitRatio {
         min_hit_ratio: f64,
@@ -25,11 +26,11 @@ enum Rule {
     Priority {
         weight: f64,
     },
-    /// Which the paper does not have: in proportion to what the volume would gain.
+    /// Not in the paper: in proportion to the hits that the volume would gain from a larger cache.
     Derivative,
 }
 
-/// The cache of the paper. `list[0]` gives way next.
+/// The cache of the paper. `list[0]` is evicted next.
 struct Paper {
     rule: Rule,
     capacity: usize,
@@ -39,13 +40,14 @@ struct Paper {
     interval: u64,
     priorities: Vec<f64>,
     list: Vec<(u32, u64)>,
-    /// Accesses and hits of each chunk in this interval, by volume and number.
+    /// Accesses and hits of each chunk in this interval, by volume and chunk number.
     counts: HashMap<(u32, u64), (u64, u64)>,
-    /// All blocks that were used, the last used one last; and what each volume would have hit in this interval, and in the
-    /// last one in which one would have, with a cache a quarter larger.
+    /// All blocks that were used, the most recently used one last.
     stack: Vec<(u32, u64)>,
+    /// Additional hits of each volume with a cache a quarter larger: in this interval, and in the
+    /// last interval in which there were any.
     gains: [[u64; 3]; 2],
-    /// Its hit ratio in percent, in the last interval in which it had one.
+    /// The hit ratio of each chunk in percent, in the last interval in which it was accessed.
     ratios: HashMap<(u32, u64), f64>,
     intervals: u64,
 }
@@ -97,7 +99,7 @@ impl Paper {
             }
         };
         let percent = percent.min(100.0).max(self.min_position).round() as usize;
-        // The nearest border between two sub-queues; ahead of it are whole ones.
+        // Insert at the nearest boundary between two sub-queues, behind a whole number of them.
         let below = (percent * self.sub_queues + 50) / 100;
         let ahead = self.list.len() * (self.sub_queues - below) / self.sub_queues;
         self.list.insert(self.list.len() - ahead, block);
@@ -105,7 +107,7 @@ impl Paper {
     }
 }
 
-/// A cache of `blocks` blocks with the policy, over a volume for each priority.
+/// A cache of `blocks` blocks with the policy `replacement`, and one volume for each priority.
 fn scenario(blocks: usize, replacement: &str, priorities: &[u8]) -> Scenario {
     let bytes = blocks as u64 * BLOCK;
     let mut text = format!("[cache]\ndram = {bytes}\n[replacement]\n{replacement}\n");
@@ -124,7 +126,8 @@ fn run(scenario: &Scenario, requests: &[Request]) -> SimulationResult {
     simulate(scenario, requests.iter().copied(), &options).unwrap()
 }
 
-/// The cache and the paper, under all three policies; chunks of `chunk_kib` (0: volumes) and such an interval.
+/// Compares the cache with the paper under all three policies, with chunks of `chunk_kib` KiB (0: a
+/// chunk is a whole volume) and intervals of `interval_ms` ms.
 fn compare(requests: &[Request], what: &str, capacity: usize, chunk_kib: u64, interval_ms: u64) {
     let priorities = [1, 3, 2];
     for (name, sub_queues, own, rule) in [
@@ -149,7 +152,7 @@ fn compare(requests: &[Request], what: &str, capacity: usize, chunk_kib: u64, in
         };
         let mut expected = [0; 3];
         for r in requests {
-            // Intervals begin with the run, which begins with its first request.
+            // Intervals count from the beginning of the run, which is its first request.
             let time = Nanos(r.time.0 - requests[0].time.0);
             expected[r.volume.0 as usize] += u64::from(paper.access(&Request { time, ..*r }));
         }
@@ -170,7 +173,7 @@ fn compare(requests: &[Request], what: &str, capacity: usize, chunk_kib: u64, in
     }
 }
 
-/// Blocks of three volumes, 1 ms apart: each volume has parts that are used more, and these move.
+/// Requests for blocks of three volumes, 1 ms apart. Each volume has a hot range, and it moves.
 fn random(count: u64, seed: u64) -> Vec<Request> {
     let mut random = Random(seed);
     let one = |i: u64| {
@@ -184,7 +187,7 @@ fn random(count: u64, seed: u64) -> Vec<Request> {
     (0..count).map(one).collect()
 }
 
-/// The first blocks of a trace, spread over three volumes in turns of 64 blocks.
+/// The first `count` block accesses of a trace; ranges of 64 blocks go to three volumes in turn.
 fn recorded(path: &Path, count: usize) -> Vec<Request> {
     let mut reader = open(path, &OpenOptions::default()).unwrap();
     let (mut requests, mut batch) = (Vec::new(), Batch::default());
@@ -234,7 +237,7 @@ fn and_on_recorded_ones() {
 
 #[test]
 fn volumes_of_high_priority_miss_less_and_those_of_low_priority_pay_for_it() {
-    // Three volumes that are used alike, in turns, so that nothing but their priorities tells them apart.
+    // Three volumes take turns and have the same workload, so they differ only in their priorities.
     let mut random = Random(7);
     let one = |i: u64| {
         let block = (f64::powf(random.unit(), 3.0) * 4000.0) as u64;
@@ -253,17 +256,18 @@ fn volumes_of_high_priority_miss_less_and_those_of_low_priority_pay_for_it() {
     println!("LRU {lru:.3?}, Priority LRU {high:.3} {medium:.3} {low:.3}");
     assert!(high < medium - 0.01 && medium < low - 0.01, "{high} {medium} {low}");
     assert!(high < lru[0] - 0.01 && low > lru[2] + 0.01, "{lru:?} {high} {low}");
-    // The priority is what does it, not the number of the volume.
+    // The effect comes from the priority, not from the number of the volume.
     let [low, medium, high] = misses(&format!("policy = 'priority-lru'\n{parameters}"), [3, 2, 1]);
     assert!(high < medium - 0.01 && medium < low - 0.01, "{high} {medium} {low}");
-    // HR LRU does not look at it.
+    // HR LRU ignores priorities.
     let hr = format!("policy = 'hr-lru'\n{parameters}");
     assert_eq!(misses(&hr, [1, 2, 3]), misses(&hr, [1, 1, 1]));
 }
 
 #[test]
 fn a_volume_that_gains_nothing_gives_way_to_one_that_would_under_derivative_lru() {
-    // The first volume has more blocks that are used again than memory takes, the second uses each block once, the
+    // The first volume reuses more blocks than fit into memory, the second uses each block once,
+    // the
     // third has few blocks.
     let mut random = Random(9);
     let one = |i: u64| {

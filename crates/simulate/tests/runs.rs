@@ -1,4 +1,4 @@
-//! What holds for every run: determinism, pacing, flushes, and what is refused.
+//! Properties of every run: determinism, pacing, flushes, and rejected input.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,8 @@ const PACINGS: [Pacing; 5] = [
     Pacing::Untimed,
 ];
 
-/// Requests of one to eight blocks, also such as are no whole sectors, trims and zeroings.
+/// Requests of one to eight blocks, including some that are not whole sectors, trims, zeroings, FUA
+/// writes and flushes.
 fn mixed(count: u64) -> Vec<Request> {
     let mut requests = zipf(count, 20_000, 3, 23);
     for (i, r) in (0u64..).zip(&mut requests) {
@@ -129,14 +130,15 @@ fn a_request_that_must_wait_for_room_waits_from_its_arrival() {
 fn in_a_closed_loop_hits_do_not_delay_the_ends_of_device_operations() {
     let mut s = fixed(scenario(1000, None, "write-through"), &LATENCIES);
     s.volumes[0].backing = Profile::fixed(Nanos(100_000), Nanos(100_000), 0);
-    // Hits alone do not fill the queue, so nothing but the time that they take moves the clock on.
+    // Hits do not fill the queue, so only the time that they take advances the clock.
     let miss_every = 100_000;
     let blocks = (0..4 * miss_every).map(|n| if n % miss_every == 1 { n } else { 0 });
     let pacing = Pacing::ClosedLoop { queue_depth: 32 };
     let options = Options { pacing, ..Options::default() };
     let result = simulate(&s, blocks.map(|n| request(Op::Read, n, 1)), &options).unwrap();
     let latency = result.run.latency_us.read.max;
-    // The store takes 100 us. A copy takes 0.1 us, and each request in flight may be copied before.
+    // The store takes 100 us. A copy takes 0.1 us, and the copy of every other request in flight
+    // may come first.
     assert!((100.0..104.0).contains(&latency), "{latency} us");
 }
 

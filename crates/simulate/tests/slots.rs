@@ -1,9 +1,10 @@
-//! Goal: each replacement policy orders the cells of the slots layout as its definition says: it sees what leaves
-//! memory, what comes back to it, and what gave way; and a block moves to memory at the reading that the
-//! configuration says.
+//! Goal: each replacement policy orders the cells of the slots layout as its definition says: it
+//! learns which blocks leave memory, which return to it, and which are evicted; and a block is
+//! promoted to memory at the read that the configuration sets.
 //!
-//! Method: the hits of both tiers against a naive cache of two levels, an LRU list before a flash tier of cells, on
-//! requests of one block each. The policy itself is the same; its own oracles are in `forebay_replacement`.
+//! Method: compare the hits of both tiers with a naive cache of two levels, an LRU list in front of
+//! a flash tier of cells, on requests of one block each. Both use the same policy code, which has
+//! its own oracles in `forebay_replacement`.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,21 +13,21 @@ use forebay_block::{Op, Request};
 use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement, Tier};
 use forebay_simulate::{Options, Pacing, simulate};
 
-/// A cache of two exclusive levels. Blocks are named by their numbers, and so are the policy's nodes.
+/// A cache of two exclusive levels. Blocks and the policy's nodes are identified by block number.
 struct Naive {
     memory: VecDeque<u32>,
     memory_blocks: usize,
     policy: Replacement,
     flash_blocks: usize,
-    /// Blocks on flash alone, and how often each was read there.
+    /// Blocks that are only on flash, and how often each was accessed there.
     flash: HashMap<u32, u8>,
-    /// The reading that moves a block to memory.
+    /// The number of the read that promotes a block to memory.
     promote_after: u8,
-    /// Blocks that the policy has in its order: those, and some that are in memory.
+    /// Blocks that the policy keeps in its order: those in `flash`, and some that are in memory.
     ordered: HashMap<u32, ()>,
     remembers: bool,
     hits: u64,
-    /// Hits that left their block on flash.
+    /// Hits after which the block stayed on flash.
     stayed: u64,
 }
 
@@ -94,7 +95,7 @@ impl Naive {
 fn compare(requests: &[Request], memory: u32, size: &str, (kind, promote_after): (Kind, u8)) {
     let line = format!("layout = 'slots'\npromote_after = {promote_after}");
     let mut scenario = scenario_with(memory, Some(size), "write-through", &line);
-    // (Where a write waits for a frame, the policy forgets the block that it is for.)
+    // (Enough spare frames: while a write waits for a frame, the policy forgets its block.)
     scenario.cache.spare_frames = 2048;
     let parameters = Parameters::new(kind);
     let flash = scenario.cache.flash.as_mut().expect("there is flash");
@@ -111,7 +112,7 @@ fn compare(requests: &[Request], memory: u32, size: &str, (kind, promote_after):
     if promote_after == 1 {
         assert_eq!((found, stayed), (naive.hits, naive.stayed), "{what}");
     }
-    // (A block that is wanted again before its batch is written has not been read from flash.)
+    // (A block that is requested again before its batch is written is not read from flash.)
     assert!(found.abs_diff(naive.hits) <= naive.hits / 200, "{what} against {}", naive.hits);
     let most = 2 * result.events.rescued;
     assert!(stayed.abs_diff(naive.stayed) <= most, "{what} against {}", naive.stayed);
@@ -122,7 +123,7 @@ fn each_policy_orders_the_cells_as_a_naive_cache_does() {
     for writes in [u64::MAX, 4] {
         let requests = zipf(60_000, 30_000, writes, 23);
         for &kind in Kind::ALL.iter().filter(|kind| kind.orders(Tier::Slots)) {
-            // (Random choices are others where one more block is there.)
+            // (One more block in the order changes all random choices.)
             for &promote_after in if kind == Kind::Random { &[1][..] } else { &[1, 2, 5] } {
                 compare(&requests, 64, "4MiB", (kind, promote_after));
                 compare(&requests, 1000, "16MiB", (kind, promote_after));

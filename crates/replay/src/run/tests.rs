@@ -1,4 +1,4 @@
-//! A run against a target in virtual time: nothing here depends on how fast the machine is.
+//! Runs against a target in virtual time: nothing here depends on the speed of the machine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// What a target saw of a request, and when.
+/// A request as the target received it, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seen {
     at: u64,
@@ -31,7 +31,8 @@ struct Seen {
     length: u64,
 }
 
-/// Requests take `latency` each, all at the same time; the clock moves only while a run waits.
+/// A target whose requests take `latency` each, all in parallel. The clock advances only while a
+/// run waits.
 struct Fake {
     clock: VirtualClock,
     latency: u64,
@@ -113,7 +114,7 @@ fn request(time_ms: u64, op: Op, offset: u64, length: u64) -> Request {
     Request { time: Nanos(time_ms * MS), volume, op, flags, offset, length }
 }
 
-/// Reads of 512 bytes, one each `gap_ms`.
+/// `count` reads of 512 bytes, one every `gap_ms` ms.
 fn reads(count: u64, gap_ms: u64) -> Vec<Request> {
     (0..count).map(|i| request(i * gap_ms, Op::Read, i * 512, 512)).collect()
 }
@@ -205,7 +206,7 @@ fn idle_time_is_skipped_only_when_nothing_is_on_its_way() {
     };
     let outcome = run(&mut fake, &requests, &skip(0));
     let sent: Vec<u64> = fake.seen.borrow().iter().map(|s| s.at / MS).collect();
-    // Both first requests have ended after 40 ms; from there the gap is skipped.
+    // The first two requests have completed after 40 ms; the rest of the gap is skipped.
     assert_eq!(sent, [0, 10, 40, 50]);
     assert_eq!(outcome.skipped.0, 960 * MS);
 

@@ -1,6 +1,7 @@
-//! Files and block devices, with the executor that serves the cache: short transfers, retries,
-//! alignment and zeroing are dealt with there. A write that does not fill its blocks reads them
-//! first. As in the cache, an operation that a device could not accept is tried again after pauses.
+//! Files and block devices as targets, through the executor that also serves the cache. The
+//! executor handles short transfers, retries, alignment and zeroing. A write that does not cover
+//! whole blocks reads them first. As in the cache, an operation that a device could not accept is
+//! retried after a pause.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -21,25 +22,25 @@ use super::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
 use crate::clock::SystemClock;
 use crate::error::ReplayError;
 
-/// Requests at once: what the kernel's queues hold many times over.
+/// Maximum number of requests in flight: many times what the kernel's queues hold.
 const DEPTH_MAX: u32 = 4096;
-/// The longest single operation. Longer requests are split.
+/// The longest read or write in bytes. Longer requests are split.
 const TRANSFER_BYTES_MAX: u64 = 64 << 20;
 
 /// How to open files and block devices.
 #[derive(Clone, Debug, Default)]
 pub struct BlockOptions {
-    /// One volume each.
+    /// The files and devices; each is one volume.
     pub paths: Vec<PathBuf>,
-    /// The size of files that do not exist yet.
+    /// Size in bytes of files to create; if `None`, all files must exist.
     pub create_bytes: Option<u64>,
     /// Open for reading only.
     pub read_only: bool,
-    /// The page cache's part.
+    /// Whether to bypass the page cache.
     pub direct: DirectIo,
-    /// Which way to the devices.
+    /// The I/O backend.
     pub backend: Backend,
-    /// Requests that will be in flight at once.
+    /// Expected number of requests in flight.
     pub depth: u32,
 }
 
@@ -51,11 +52,11 @@ pub struct BlockTarget {
 }
 
 impl BlockTarget {
-    /// Opens and locks everything.
+    /// Opens and locks all files and devices.
     ///
     /// # Errors
-    /// If something is not there, in use, or cannot be had as asked, or two paths lead to one file. Nothing
-    /// has been written then, and files that were created are removed.
+    /// If one of them does not exist, is in use or cannot be opened as requested, or if two paths
+    /// lead to the same file. In that case nothing has been written, and created files are removed.
     pub fn open(options: &BlockOptions, clock: SystemClock) -> Result<BlockTarget, ReplayError> {
         let bell = Doorbell::new().map_err(|e| ReplayError::System("make a doorbell", e))?;
         let bell = Arc::new(bell);
@@ -84,13 +85,13 @@ impl BlockTarget {
         }
         let arena = Arena::new(1, 4096, HugePages::Never)
             .map_err(|e| ReplayError::System("get memory", std::io::Error::other(e.to_string())))?;
-        // Only now: what was created is removed again if a later file cannot be opened.
+        // Only now: until here, created files are removed again if a later file cannot be opened.
         for (device, mut file) in files {
             file.keep();
             devices.add(device, file);
         }
         for (number, volume) in volumes.iter_mut().enumerate() {
-            // A trim that would mean writing zeroes is none.
+            // Where a trim would have to write zeroes, trims count as not supported.
             let capabilities = devices.capabilities(Device::Backing(Volume(number as u32)));
             volume.able.trim = capabilities.is_some_and(|able| able.zeroes);
         }
@@ -98,26 +99,26 @@ impl BlockTarget {
         Ok(BlockTarget { queue: Queue::new(devices, arena, bell, clock), volumes, notices })
     }
 
-    /// What the user should hear of.
+    /// What the user should know about the opened files and devices.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
     }
 
-    /// What it is.
+    /// Describes the target for reports.
     pub fn info(&self) -> TargetInfo {
         let via = self.queue.executor.devices().inner().backend().to_owned();
         TargetInfo { kind: "block", via, volumes: self.volumes.clone() }
     }
 }
 
-/// Where a path leads.
+/// The file or device that a path leads to.
 #[derive(PartialEq)]
 enum Destination {
-    /// A file, by the numbers of its file system and of itself.
+    /// A file, by the device number of its file system and its inode number.
     File(u64, u64),
-    /// A block device, by its number.
+    /// A block device, by its device number.
     Device(u64),
-    /// A file that is not there yet.
+    /// A file that does not exist yet, by its path.
     New(PathBuf),
 }
 
@@ -136,7 +137,7 @@ impl Destination {
     }
 }
 
-/// Refuses a file that is to be two volumes: they would overwrite each other.
+/// Rejects paths that lead to the same file or device: its volumes would overwrite each other.
 fn check_distinct(paths: &[PathBuf]) -> Result<(), ReplayError> {
     let mut seen: Vec<(Destination, &PathBuf)> = Vec::new();
     for path in paths {
@@ -166,7 +167,7 @@ impl Target for BlockTarget {
 
     fn submit(&mut self, io: Io, done: &mut Vec<Done>) -> Result<(), ReplayError> {
         let device = Device::Backing(Volume(io.volume));
-        // (What a device cannot do may turn out only when it is asked.)
+        // (Whether a device supports trims may only become known when it receives one.)
         let empty = io.op == Op::Trim && !self.queue.executor.zeroes_cheaply(device, true);
         if empty || (io.op != Op::Flush && io.length == 0) {
             done.push(Done { io, result: Ok(()) });
@@ -189,7 +190,7 @@ impl Target for BlockTarget {
 
 /// The requests in flight on a set of devices.
 struct Queue<D: Devices> {
-    // First, so that nothing is in flight when the table with the buffers goes.
+    // First, and so dropped first: nothing is in flight when the table with the buffers is dropped.
     executor: Executor<Pauses<D>>,
     machine: PassThrough,
     table: Table,
@@ -198,7 +199,7 @@ struct Queue<D: Devices> {
 }
 
 impl<D: Devices> Queue<D> {
-    /// `bell` is that of `devices`.
+    /// `bell` must be the doorbell of `devices`.
     fn new(devices: D, arena: Arena, bell: Arc<Doorbell>, clock: SystemClock) -> Queue<D> {
         let executor = Executor::new(Pauses::new(devices), arena);
         let (machine, table) = (PassThrough::default(), Table::default());
@@ -209,13 +210,14 @@ impl<D: Devices> Queue<D> {
         self.machine.start(&mut self.table, io);
     }
 
-    /// Performs what can be performed, and takes in what has ended.
+    /// Performs all operations that are possible now, and appends completed requests to `done`.
     fn run(&mut self, done: &mut Vec<Done>) {
         while self.executor.run(&mut self.machine, &mut self.table).more {}
         done.append(&mut self.table.done);
     }
 
-    /// As [`run`](Self::run); if nothing has ended, waits until something may have, or `until`.
+    /// Like [`run`](Self::run); but if no request has completed, waits once until one may have, a
+    /// retry is due, or the clock shows `until`.
     fn wait(&mut self, until: Nanos, done: &mut Vec<Done>) {
         let before = done.len();
         self.run(done);
@@ -228,12 +230,12 @@ impl<D: Devices> Queue<D> {
     }
 }
 
-/// A machine that decides nothing: each request is one operation, or a write and a sync.
+/// A machine that makes no decisions: each request is one operation, followed by a sync for FUA.
 #[derive(Debug, Default)]
 struct PassThrough {
     effects: EffectQueue,
     ended: VecDeque<(u32, Outcome)>,
-    /// The device to be synced once the write has ended, for each request in flight.
+    /// For each request in flight: the device to sync after the operation, if any.
     sync_after: Vec<Option<Device>>,
 }
 
@@ -304,8 +306,11 @@ struct Table {
 }
 
 impl Table {
+    /// Adds a request and returns its index.
+    ///
     /// # Panics
-    /// If the buffer is missing or too small: the device would be given others' memory.
+    /// If the buffer is missing or too small, because the device would then access memory that does
+    /// not belong to the request.
     fn enter(&mut self, io: Io) -> u32 {
         if matches!(io.op, Op::Read | Op::Write) {
             let room = io.buffer.as_ref().map_or(0, |b| b.len() as u64);
@@ -325,7 +330,7 @@ impl Table {
 }
 
 // SAFETY: the memory belongs to the `AlignedBuffer` of an entry, which is on the heap, is not
-// touched while the entry stands, and leaves it only in `reply`. A target drops its executor
+// touched while the entry exists, and leaves the entry only in `reply`. A target drops its executor
 // before its table.
 unsafe impl Requests for Table {
     fn data(&mut self, request: RequestId) -> MemorySlice {
@@ -350,7 +355,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
 
-    /// A device that accepts nothing until some time, as while the kernel is short of memory.
+    /// A device that accepts no operation before `until`, as when the kernel is short of memory.
     struct Busy {
         bell: Arc<Doorbell>,
         until: Instant,
@@ -390,7 +395,7 @@ mod tests {
         }
     }
 
-    /// All attempts would be over within microseconds otherwise.
+    /// Without pauses, all attempts would fail within microseconds.
     #[test]
     fn a_request_outlasts_a_device_that_accepts_nothing_for_a_moment() {
         let (bell, clock) = (Arc::new(Doorbell::new().unwrap()), SystemClock::start());

@@ -1,4 +1,4 @@
-//! Our own cache, in this process.
+//! Forebay's own cache, in this process, as a target.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use super::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
 use crate::clock::SystemClock;
 use crate::error::ReplayError;
 
-/// Requests at once in one session.
+/// Maximum number of requests in flight in one session.
 const DEPTH_MAX: u32 = 4096;
-/// The longest read or write; the server's clients are bound by the same.
+/// The longest read or write in bytes; the server's clients have the same limit.
 const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 
 /// An engine opened for a run.
@@ -43,7 +43,7 @@ impl EngineHost {
         Ok(EngineHost { engine, one_at_a_time, numbers, volumes })
     }
 
-    /// The engine, for what it has to say.
+    /// The engine itself, for its status.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -53,13 +53,13 @@ impl EngineHost {
         &self.volumes
     }
 
-    /// What it is.
+    /// Describes the target for reports.
     pub fn info(&self) -> TargetInfo {
         let via = "in process".to_owned();
         TargetInfo { kind: "engine", via, volumes: self.volumes.clone() }
     }
 
-    /// A way in, for one thread.
+    /// Opens a session as a target for one thread.
     ///
     /// # Errors
     /// If the process has no file descriptor left.
@@ -75,10 +75,10 @@ impl EngineHost {
         })
     }
 
-    /// What the cache did so far, and how long the operations of its devices took.
+    /// The cache's counters so far, and the latencies of its device operations.
     pub fn cache(&self) -> (CacheResult, Components) {
         if self.one_at_a_time {
-            // The work behind the last request is part of what it did.
+            // Background work that the last request caused counts, too.
             self.engine.wait_until_idle();
         }
         let status = self.engine.status();
@@ -94,7 +94,7 @@ impl EngineHost {
         (cache, status.component_latency_us)
     }
 
-    /// Ends it. Sessions must have been dropped.
+    /// Stops the engine. All sessions must have been dropped.
     ///
     /// # Errors
     /// As [`Engine::stop`].
@@ -103,10 +103,10 @@ impl EngineHost {
     }
 }
 
-/// A session with an engine as a target.
+/// A session of an engine, as a target.
 pub struct EngineTarget {
     session: Session,
-    /// The engine's number of each volume.
+    /// The engine's volume number of each volume of the target.
     numbers: Arc<[Volume]>,
     volumes: Vec<TargetVolume>,
     clock: SystemClock,
@@ -119,7 +119,7 @@ impl EngineTarget {
         let numbers = &self.numbers;
         done.extend(self.answers.drain(..).map(|answer| {
             let Submission { tag, volume, op, flags, offset, length, buffer } = answer.request;
-            // Few volumes; nearly always the first comparison.
+            // There are few volumes, and nearly always the first one matches.
             let at = numbers.iter().position(|&n| n == volume).unwrap_or_default();
             let io = Io { tag, volume: at as u32, op, flags, offset, length, buffer };
             Done { io, result: answer.result }
@@ -166,7 +166,7 @@ impl Target for EngineTarget {
         }
         let until = self.clock.instant(until);
         if self.session.in_flight() == 0 {
-            // Nothing can end: wait for the time alone.
+            // No request can complete, so only wait for the time.
             self.session.bell().wait(Some(until));
         } else {
             self.session.wait(Some(until), &mut self.answers);

@@ -1,8 +1,8 @@
 //! The targets of requests.
 //!
-//! A [`Target`] accepts requests without blocking and reports later, in any order, how they ended.
+//! A [`Target`] accepts requests without blocking and reports their outcomes later, in any order.
 //! Three kinds exist: [`block`] (files and block devices), [`nbd`] (exports of NBD servers) and
-//! [`engine`] (our own cache, in this process).
+//! [`engine`] (Forebay's own cache, in this process).
 
 pub mod block;
 pub mod engine;
@@ -16,31 +16,32 @@ use serde::Serialize;
 
 use crate::error::ReplayError;
 
-/// A request on its way to a target.
+/// A request to a target.
 #[derive(Debug)]
 pub struct Io {
-    /// The sender's name for it. Requests of the same tag may be in flight at the same time.
+    /// A number by which the sender identifies the request. Several requests with the same tag may
+    /// be in flight.
     pub tag: u64,
-    /// The target's volume, by its place in [`Target::volumes`].
+    /// The target's volume, as an index into [`Target::volumes`].
     pub volume: u32,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// How.
+    /// The flags of the operation.
     pub flags: Flags,
-    /// First byte.
+    /// Offset on the volume in bytes.
     pub offset: u64,
-    /// Bytes; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     pub length: u64,
-    /// The data of a write, or room for that of a read: at least `length` bytes for these two.
+    /// The data of a write, or space for the data of a read: at least `length` bytes in both cases.
     pub buffer: Option<AlignedBuffer>,
 }
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Debug)]
 pub struct Done {
-    /// As it was handed in; a read that succeeded has its data in the buffer.
+    /// The request as it was submitted; after a successful read, the buffer holds the data.
     pub io: Io,
-    /// How it ended.
+    /// The outcome.
     pub result: Outcome,
 }
 
@@ -58,60 +59,60 @@ pub struct TargetVolume {
     pub able: Abilities,
 }
 
-/// Operations besides reads and writes.
+/// Operations that a target supports in addition to reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Abilities {
     /// Trims that do not amount to writing zeroes.
     pub trim: bool,
-    /// Zeroing. Without it zeroes are written.
+    /// Zeroing. Without it, requests to zero are sent as writes of zeroes.
     pub zero: bool,
     /// Flushes.
     pub flush: bool,
 }
 
 impl Abilities {
-    /// Everything.
+    /// All operations.
     pub const ALL: Abilities = Abilities { trim: true, zero: true, flush: true };
 }
 
-/// What a target takes in one piece.
+/// Limits of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Offsets and lengths are multiples of this power of two.
+    /// Offsets and lengths must be multiples of this power of two.
     pub alignment_bytes: u64,
-    /// The longest read or write.
+    /// The longest read or write in bytes.
     pub transfer_bytes_max: u64,
-    /// The longest trim or zeroing.
+    /// The longest trim or zeroing in bytes.
     pub zero_bytes_max: u64,
-    /// Requests that can be in flight at once.
+    /// Maximum number of requests in flight.
     pub depth_max: u32,
 }
 
-/// Where requests are sent. Used by one thread at a time.
+/// A destination for requests, used by one thread at a time.
 ///
-/// Dropping a target with requests in flight ends them first.
+/// Dropping a target first ends the requests in flight.
 pub trait Target {
     /// Volumes of the target.
     fn volumes(&self) -> &[TargetVolume];
 
-    /// What it takes in one piece.
+    /// Limits of the target.
     fn limits(&self) -> Limits;
 
-    /// Takes a request. It may be held back until [`flush`](Target::flush) or
-    /// [`wait`](Target::wait), and may end at once.
+    /// Takes a request. The target may hold it back until [`flush`](Target::flush) or
+    /// [`wait`](Target::wait). Requests that complete immediately are appended to `done`.
     ///
     /// # Errors
-    /// If the target can no longer be used, as with the other methods.
+    /// If the target can no longer be used.
     fn submit(&mut self, io: Io, done: &mut Vec<Done>) -> Result<(), ReplayError>;
 
-    /// Sends on what was held back, and takes in what has ended without waiting.
+    /// Sends held-back requests, and appends completed ones to `done` without waiting.
     ///
     /// # Errors
     /// As with [`submit`](Target::submit).
     fn flush(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError>;
 
-    /// As [`flush`](Target::flush), then waits until at least one request has ended, or until
-    /// the run's clock shows `until`, or a little less.
+    /// Like [`flush`](Target::flush), but then waits until at least one request has completed, or
+    /// until the run's clock shows `until` or slightly less.
     ///
     /// # Errors
     /// As with [`submit`](Target::submit).

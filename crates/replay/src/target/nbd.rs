@@ -1,4 +1,4 @@
-//! Exports of NBD servers, over any number of connections each.
+//! Exports of NBD servers as targets, with any number of connections to each export.
 
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -11,20 +11,20 @@ use super::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
 use crate::clock::SystemClock;
 use crate::error::ReplayError;
 
-/// How long before its end a wait stops sleeping and polls: about what a timer is late.
+/// How long before its deadline a wait stops sleeping and polls: about how late a timer fires.
 const SPIN: Duration = Duration::from_micros(15);
-/// Zeroing or trimming more than this at once is beyond what compact headers can say.
+/// The longest trim or zeroing in bytes: fits into the 32-bit length of a compact header.
 const ZERO_BYTES_MAX: u64 = 1 << 30;
 
 /// How to open exports.
 #[derive(Clone, Debug)]
 pub struct NbdOptions {
-    /// One volume each.
+    /// The exports; each is one volume.
     pub uris: Vec<NbdUri>,
-    /// Connections to each export; more than one where the server promises that a flush holds
-    /// over all of them.
+    /// Connections to each export. There is only one if the server does not promise that a flush on
+    /// one connection covers all of them.
     pub connections: u32,
-    /// Requests on their way in one connection.
+    /// Maximum number of requests in flight per connection.
     pub depth: u32,
 }
 
@@ -40,17 +40,18 @@ pub struct NbdTarget {
 
 struct Export {
     connections: Vec<Connection>,
-    /// Where the next request goes if it can.
+    /// The connection to try first for the next request.
     next: usize,
-    /// Whether more connections were wanted than the server promises to keep together.
+    /// Whether there are fewer connections than requested, because the server does not promise that
+    /// a flush covers all of them.
     held_back: bool,
 }
 
 impl NbdTarget {
-    /// Connects to everything.
+    /// Connects to all exports.
     ///
     /// # Errors
-    /// If a server cannot be reached, does not have the export, or wants TLS.
+    /// If a server cannot be reached, does not have the export, or requires TLS.
     pub fn open(options: &NbdOptions, clock: SystemClock) -> Result<NbdTarget, ReplayError> {
         let mut limits = Limits {
             alignment_bytes: 1,
@@ -75,7 +76,8 @@ impl NbdTarget {
                 },
             });
             let sizes = found.block_sizes;
-            // What a server did not say is what all of them can do.
+            // Where a server does not specify block sizes, these are the ones that every server
+            // supports.
             let minimum = u64::from(sizes.minimum_bytes());
             limits.alignment_bytes = limits.alignment_bytes.max(minimum);
             let longest = u64::from(sizes.payload_bytes_max());
@@ -97,7 +99,7 @@ impl NbdTarget {
         Ok(NbdTarget { volumes, exports, limits, clock, polled: Vec::new(), ended: Vec::new() })
     }
 
-    /// What it is.
+    /// Describes the target for reports.
     pub fn info(&self) -> TargetInfo {
         let connections: usize = self.exports.iter().map(|e| e.connections.len()).sum();
         let style = self.exports.first().map(|e| e.connections[0].reply_style());
@@ -107,14 +109,14 @@ impl NbdTarget {
         TargetInfo { kind: "nbd", via, volumes: self.volumes.clone() }
     }
 
-    /// Exports with fewer connections than asked for, because their servers do not promise that
-    /// a flush holds over several.
+    /// Names of the exports with fewer connections than requested, because their servers do not
+    /// promise that a flush covers several connections.
     pub fn held_back(&self) -> impl Iterator<Item = &str> {
         let exports = self.exports.iter().zip(&self.volumes);
         exports.filter(|(e, _)| e.held_back).map(|(_, v)| v.name.as_str())
     }
 
-    /// Sends and receives what is possible now.
+    /// Sends and receives as much as possible without waiting.
     fn pass(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError> {
         for (volume, export) in self.exports.iter_mut().enumerate() {
             let mut passed = Ok(());
@@ -129,14 +131,14 @@ impl NbdTarget {
                     Ok(())
                 });
             }
-            // What ended before the session failed has ended.
+            // Report requests that completed before a connection failed.
             done.extend(self.ended.drain(..).map(|ended| ended_io(ended, volume as u32)));
             passed.map_err(ReplayError::Nbd)?;
         }
         Ok(())
     }
 
-    /// Sleeps until a socket has something, or until `until`.
+    /// Sleeps until a socket is ready or `until`, whichever is first.
     fn sleep(&mut self, until: Instant) -> Result<(), ReplayError> {
         self.polled.clear();
         let connections = self.exports.iter().flat_map(|export| &export.connections);
@@ -164,14 +166,15 @@ fn ended_io(ended: Ended, volume: u32) -> Done {
     Done { io: Io { tag, volume, op, flags, offset, length, buffer }, result }
 }
 
-/// Whether one of `polled` has something before `timeout` is over.
+/// Waits until one of `polled` is ready, or for `timeout`. Returns whether one is ready; a signal
+/// also counts.
 fn poll(polled: &mut [libc::pollfd], timeout: Duration) -> Result<bool, ReplayError> {
     let timeout = libc::timespec {
         tv_sec: timeout.as_secs().min(1 << 30) as libc::time_t,
         tv_nsec: timeout.subsec_nanos().into(),
     };
     let count = polled.len() as libc::nfds_t;
-    // SAFETY: the list and the time outlive the call.
+    // SAFETY: the list and the timeout outlive the call.
     let ready = unsafe { libc::ppoll(polled.as_mut_ptr(), count, &timeout, std::ptr::null()) };
     if ready >= 0 {
         return Ok(ready > 0);
@@ -210,7 +213,7 @@ impl Target for NbdTarget {
                 done.extend(self.ended.drain(..).map(|ended| ended_io(ended, volume as u32)));
                 return Ok(submitted?);
             }
-            // Parts of a split request may be more than there is room for.
+            // A split request may have more parts than there is room for.
             self.pass(done)?;
             let export = &self.exports[volume];
             if export.connections.iter().all(Connection::is_full) {

@@ -1,5 +1,5 @@
-//! An NBD server in this process, over plain memory, made of the server half of `forebay-nbd`;
-//! as obstinate as a test wants it.
+//! An NBD server in this process, over plain memory, built on the server half of `forebay-nbd`. A
+//! test can restrict its features and make it misbehave.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -15,13 +15,13 @@ use forebay_nbd::{BlockSizes, Command, CommandFlags, ExportInfo, NbdUri, Request
 
 pub use forebay_nbd::TransmissionFlags as Features;
 
-/// How a server is to behave.
+/// How a server behaves.
 #[derive(Clone)]
 pub struct Manners {
     pub size_bytes: u64,
     pub features: Features,
     pub block_sizes: BlockSizes,
-    /// Close the connection after so many requests.
+    /// Close the connection after this number of requests.
     pub hang_up_after: u64,
     /// Fail requests that touch this byte.
     pub bad_byte: Option<u64>,
@@ -43,7 +43,7 @@ impl Default for Manners {
     }
 }
 
-/// What a server has seen of a request.
+/// A request as the server received it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     pub connection: u64,
@@ -206,7 +206,7 @@ fn fill(stream: &mut UnixStream, input: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Requests of a workload that is described in a line.
+/// The requests of the workload described by `spec`, and their survey.
 pub fn workload(spec: &str) -> (forebay_trace::Synth, forebay_replay::Survey) {
     let spec = forebay_trace::Spec::parse(spec).unwrap();
     let mut survey = forebay_replay::Survey::default();
@@ -214,7 +214,8 @@ pub fn workload(spec: &str) -> (forebay_trace::Synth, forebay_replay::Survey) {
     (forebay_trace::Synth::new(&spec).unwrap(), survey)
 }
 
-/// Runs a workload and reads everything back; `depth` requests at once, as fast as possible.
+/// Runs a workload as fast as possible with `depth` requests in flight, then verifies what it wrote
+/// if there is one target.
 pub fn run(
     spec: &str,
     targets: &mut [&mut (dyn forebay_replay::Target + Send)],

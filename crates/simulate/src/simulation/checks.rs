@@ -1,4 +1,4 @@
-//! Which requests the cache can take, and the form in which it takes them.
+//! Validates requests and converts them to the form that the cache takes.
 
 use forebay_block::{Flags, Op, Request, SECTOR_BYTES};
 
@@ -6,11 +6,11 @@ use super::Simulation;
 use crate::error::SimulateError;
 use crate::scenario::whole_sectors;
 
-/// Flags of requests that mean something to the cache.
+/// Request flags that the cache understands.
 const FLAGS_KNOWN: Flags = Flags::FUA.union(Flags::NO_HOLE);
 
 impl Simulation {
-    /// Whether a request is one that the cache takes as it is, and no flush.
+    /// Whether the cache takes the request unchanged. Always false for a flush.
     #[inline]
     pub(super) fn is_plain(&self, request: &Request) -> bool {
         let Request { volume, op, flags, offset, length, .. } = *request;
@@ -22,7 +22,7 @@ impl Simulation {
             && FLAGS_KNOWN.contains(flags)
     }
 
-    /// The request in whole sectors.
+    /// The request rounded out to whole sectors, without unknown flags.
     pub(super) fn checked(&self, request: &Request) -> Result<Request, SimulateError> {
         let number = self.requests_taken;
         let Some(volume) = self.volumes.get(request.volume.0 as usize) else {
@@ -51,7 +51,7 @@ impl Simulation {
                 size: volume.size_bytes,
             });
         }
-        // What traces call by other flags means nothing here.
+        // Other flags of a trace have no meaning here.
         let flags = Flags(request.flags.0 & FLAGS_KNOWN.0);
         Ok(Request { offset, length, flags, ..*request })
     }

@@ -1,12 +1,12 @@
-//! For how long requests waited in a queue.
+//! Measures for how long requests waited in a queue.
 
 use forebay_block::Nanos;
 
-/// A request that takes longer has not waited for its device alone, but for a queue.
+/// A request that takes longer than this has waited in a queue, not just for its own operation.
 pub(super) const LATE: Nanos = Nanos(1_000_000_000);
 
-/// For how long requests had been waiting for longer than [`LATE`], at least: of those that overtake
-/// others a part may not be counted.
+/// Total time during which some request had been waiting for longer than [`LATE`]. This is a lower
+/// bound: when requests overtake one another, part of their waiting may not be counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Late {
     pub total: Nanos,

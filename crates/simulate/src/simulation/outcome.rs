@@ -1,4 +1,4 @@
-//! What comes of a run: its result, and what outages left behind.
+//! Builds the result of a run, and destages after outages.
 
 use forebay_block::{Nanos, Volume};
 use forebay_cache::{Notice, VolumeStats};
@@ -14,7 +14,8 @@ use crate::result::{
 use crate::series::{Series, Totals};
 
 impl Simulation {
-    /// Destages everything once the outages that end have ended.
+    /// Waits for the end of every outage that has one, then destages everything. Returns `None` if
+    /// there were no outages.
     pub(super) fn destage(&mut self) -> Result<Option<AfterOutages>, SimulateError> {
         if self.outages.is_empty() {
             return Ok(None);
@@ -42,10 +43,13 @@ impl Simulation {
         (0..self.volumes.len() as u32).filter_map(|n| self.cache.volume_stats(Volume(n)))
     }
 
-    /// The device that was busiest, of those for which requests waited for longer than they should: flash, or
-    /// the backing store of their volume. A device with a queue is at work all the time, so one that was busy for
-    /// less time than requests waited is not what they waited for; nor is a store that fails. Nobody waits for a
-    /// full queue of the run's own making.
+    /// Returns the busiest of the devices that late requests may have waited for: flash, or the
+    /// backing store of their volume. At most one.
+    ///
+    /// A device with a queue is busy all the time, so requests did not wait for a device that was
+    /// busy for less time than they waited. Nor did they wait for a store that fails. Returns
+    /// nothing unless the pacing is [`Pacing::OpenLoop`], because other pacings fill the queues
+    /// themselves.
     fn overloaded(&self, duration_s: f64) -> Vec<Overload> {
         if !matches!(self.pacing, Pacing::OpenLoop { .. }) {
             return Vec::new();
@@ -55,7 +59,7 @@ impl Simulation {
         let busiest = waited
             .filter(|((_, late), busy)| *late > Nanos(0) && busy >= late)
             .max_by_key(|(_, busy)| *busy);
-        // (Work that goes on after the last answer counts as busy, too.)
+        // (Work after the last answer counts as busy, too.)
         let share = |time: Nanos| (time.as_secs_f64() / duration_s.max(1e-9)).min(1.0);
         let overload = |((device, late), busy): ((&str, Nanos), Nanos)| Overload {
             device: device.to_owned(),
@@ -75,7 +79,8 @@ impl Simulation {
         let log = self.cache.log_stats();
         let flash_bytes = log.map_or(0, LogStats::bytes_written);
         let mut sum: VolumeStats = self.stats().sum();
-        // With one volume the cache's own maximum is exact to the effect.
+        // With one volume, use the cache's own maximum: the cache updates it at every change, while
+        // `self.dirty_blocks_max` is sampled.
         if self.volumes.len() > 1 {
             sum.dirty_blocks_max = self.dirty_blocks_max;
         }

@@ -7,15 +7,16 @@ use forebay_config::Config;
 use forebay_model::Profile;
 use forebay_simulate::{Defaults, Memory, Scenario, TracedVolume};
 
-/// Size of the one volume.
+/// Size of the single volume in bytes.
 pub const VOLUME_BYTES: u64 = 8 << 30;
 
-/// A cache of `dram_blocks` blocks of 4 KiB, and a flash tier if `flash` says its size.
+/// A cache of `dram_blocks` blocks of 4 KiB, with a flash tier of size `flash` if that is set.
 pub fn scenario(dram_blocks: u32, flash: Option<&str>, policy: &str) -> Scenario {
     scenario_with(dram_blocks, flash, policy, "region_size = '1MiB'")
 }
 
-/// A scenario with another line about the flash tier, which is a log unless that says otherwise.
+/// Like [`scenario`], with an additional `line` in `[flash]`. The layout is the log unless `line`
+/// sets another.
 pub fn scenario_with(dram_blocks: u32, flash: Option<&str>, policy: &str, line: &str) -> Scenario {
     let layout = if line.contains("layout") { "" } else { "layout = 'log'\n" };
     let flash = flash.map_or(String::new(), |size| {
@@ -28,7 +29,7 @@ pub fn scenario_with(dram_blocks: u32, flash: Option<&str>, policy: &str, line: 
     Scenario::new(&config, &traced, &Defaults::default()).unwrap()
 }
 
-/// This scenario on devices of fixed latencies, in the letters of the formulas.
+/// The scenario on devices with the fixed latencies `l`, which are named as in the formulas.
 pub fn fixed(mut scenario: Scenario, l: &Latencies) -> Scenario {
     scenario.memory = Memory { read: Nanos(l.r1), write: Nanos(l.w1) };
     scenario.flash = Profile::fixed(Nanos(l.r2), Nanos(l.w2), 0);
@@ -36,7 +37,7 @@ pub fn fixed(mut scenario: Scenario, l: &Latencies) -> Scenario {
     scenario
 }
 
-/// Latencies of memory, flash and backing store, nanoseconds.
+/// Latencies of memory, flash and backing store, in nanoseconds.
 pub struct Latencies {
     pub r1: u64,
     pub w1: u64,
@@ -49,7 +50,7 @@ pub struct Latencies {
 pub const LATENCIES: Latencies =
     Latencies { r1: 100, w1: 300, r2: 20_000, w2: 50_000, rs: 4_000_000, ws: 7_000_000 };
 
-/// Twenty sizes from `smallest` to `largest`, by equal factors.
+/// Twenty sizes from `smallest` to `largest`, in geometric progression.
 pub fn twenty_sizes(smallest: f64, largest: f64) -> impl Iterator<Item = u32> {
     let step = (largest / smallest).ln() / 19.0;
     (0..20).map(move |i| (smallest * (step * f64::from(i)).exp()).round() as u32)
