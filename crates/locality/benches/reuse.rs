@@ -1,11 +1,11 @@
-//! Speed and peak memory of exact reuse distances.
+//! Measures speed and peak memory of exact reuse distances.
 //!
 //!     cargo bench -p forebay-locality [-- --requests N --objects N --alpha A --write-ratio W]
 //!
-//! The default is 20 million single-block requests, zipf 1.0, over 4 million objects, of which
-//! about 2.2 million are touched, scattered over 64-bit keys. The trace is made first and not
-//! counted. Memory is what the allocator hands out, at the worst moment, growth and histograms
-//! included, per distinct block.
+//! The default is 20 million single-block requests to 4 million objects, distributed by Zipf with
+//! exponent 1.0. About 2.2 million objects are accessed; their keys are scattered over 64 bits.
+//! Generating the trace is not timed. Memory is the peak of allocated bytes, including growth and
+//! histograms, per distinct block.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -119,8 +119,8 @@ fn arguments() -> Arguments {
     a
 }
 
-/// Seconds of processor time that this thread has had, so that other work on the machine counts
-/// less; the time of day where the system does not tell.
+/// Returns the seconds of processor time that this thread has used, so that other work on the
+/// machine matters less; the time since `start` if the system does not report it.
 fn seconds(start: Instant) -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
@@ -135,7 +135,7 @@ fn main() {
     let mut ops = Vec::with_capacity(a.requests as usize);
     let write_below = (a.write_ratio * u64::MAX as f64) as u64;
     for _ in 0..a.requests {
-        // Multiplied by an odd number: ranks become addresses without order.
+        // Multiplication by an odd number turns ranks into scattered addresses.
         keys.push(zipf.next().wrapping_mul(0xd6e8_feb8_6659_fd93) >> 8);
         ops.push(if zipf.next_u64() < write_below { Op::Write } else { Op::Read });
     }

@@ -20,8 +20,10 @@ const STUDENT_T: [f64; 31] = [
 ];
 
 impl Interval {
-    /// Around `middle`, from what independent estimates of the same value, each from a part of the sample,
-    /// differ by: a mean of so many varies that much less (batch means). `None` with fewer than two.
+    /// Returns the interval around `middle`, its width taken from the spread of `parts`:
+    /// independent estimates of the same value, each from one part of the sample. The error of the
+    /// mean of n parts is their standard deviation divided by √n (batch means). Returns `None` with
+    /// fewer than two parts.
     pub fn around(middle: f64, parts: &[f64]) -> Option<Self> {
         let n = parts.len() as f64;
         let t = match parts.len() {
@@ -34,7 +36,7 @@ impl Interval {
         Some(Self { low: middle - off, high: middle + off })
     }
 
-    /// The part of it within `low` and `high`, where the value is known to be.
+    /// Clamps both ends to `low..=high`, the range of possible values.
     pub fn within(self, low: f64, high: f64) -> Self {
         Self { low: self.low.clamp(low, high), high: self.high.clamp(low, high) }
     }
@@ -52,7 +54,7 @@ mod tests {
         assert!((10.0 - interval.low - 1.9629).abs() < 1e-3, "{interval:?}");
         assert_eq!(interval.within(9.0, 11.0), Interval { low: 9.0, high: 11.0 });
         assert_eq!(Interval::around(1.0, &[1.0]), None);
-        // From 32 degrees of freedom on, that of 31: a little wider than need be.
+        // From 32 degrees of freedom on, the value for 31 is used: slightly too wide.
         assert!(Interval::around(0.0, &[1.0; 100]).is_some_and(|i| i.low == 0.0));
     }
 }

@@ -1,28 +1,30 @@
-//! The hits of a cache that knows the future: no replacement policy has more.
+//! The hits of a cache that knows the future: no replacement policy has more hits.
 //!
-//! L. A. Belady, *A study of replacement algorithms for a virtual-storage computer*, IBM Systems Journal
-//! 1966 (MIN): the block that is used again last gives way. As in a cache on demand, each missed
-//! block comes in, read or written, even if it is never used again (no bypass).
+//! L. A. Belady, *A study of replacement algorithms for a virtual-storage computer*, IBM Systems
+//! Journal 1966 (MIN): evict the block whose next use is furthest in the future. As in a demand
+//! cache, every missed block is admitted, on a read or a write, even if it is never used again (no
+//! bypass).
 //!
-//! A block in the cache is known by the time of its next use, which no other block shares. The cache is
-//! therefore a set of times: an access at time `t` is a hit iff `t` is in the set, and who gives way is the
-//! largest time, after blocks that are never used again. The set is a bitmap with summaries, in which each
-//! step costs a word on each of at most six levels.
+//! A cached block is identified by the time of its next use, which no other block shares. The cache
+//! is therefore a set of times: an access at time `t` is a hit iff `t` is in the set. Blocks that
+//! are never used again are evicted first, then the block with the largest time. The set is a
+//! bitmap with summary levels; each operation touches one word on each of at most six levels.
 
 use forebay_block::Op;
 
 use crate::LocalityError;
 use crate::table::{FIRST_TIME, Table, hash};
 
-/// In the place of a next use: there is none.
+/// Stands for the next use of a block that is never used again.
 const NEVER: u32 = u32::MAX;
-/// So many accesses have times below [`NEVER`].
+/// The maximum number of accesses: all have times below [`NEVER`].
 const ACCESSES_MAX: u64 = (u32::MAX - FIRST_TIME) as u64;
 
-/// A stream of block accesses, in memory, and the hits that the best possible cache of a size has.
+/// Stores a stream of block accesses in memory, and counts the hits of the best possible cache of a
+/// given size.
 ///
-/// It takes 4 bytes and a bit for each access, up to 22.5 bytes for each block while accesses come in, and
-/// a bit and a sixtieth for each access while hits are counted.
+/// Storage takes 4 bytes and 1 bit per access, plus up to 22.5 bytes per distinct block. Counting
+/// hits takes about another 1.02 bits per access.
 ///
 /// ```
 /// use forebay_block::Op::{Read, Write};
@@ -34,15 +36,15 @@ const ACCESSES_MAX: u64 = (u32::MAX - FIRST_TIME) as u64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Clairvoyant {
-    /// For each access, the number of the next one of its block.
+    /// For each access, the number of the next access to the same block, or [`NEVER`].
     next: Vec<u32>,
-    /// For each access, whether it is a write; 64 in a word.
+    /// One bit per access: whether it is a write.
     writes: Vec<u64>,
-    /// The last access of each block, plus [`FIRST_TIME`].
+    /// For each block, the number of its last access, plus [`FIRST_TIME`].
     last: Table,
 }
 
-/// Hits by kind.
+/// Hits, by operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClairvoyantHits {
     /// Reads of blocks that the cache held.
@@ -52,23 +54,24 @@ pub struct ClairvoyantHits {
 }
 
 impl ClairvoyantHits {
-    /// Reads and writes.
+    /// Hits of reads and writes together.
     pub fn all(&self) -> u64 {
         self.reads + self.writes
     }
 }
 
 impl Clairvoyant {
-    /// No accesses yet.
+    /// Creates an empty stream.
     pub fn new() -> Self {
         Self { next: Vec::new(), writes: Vec::new(), last: Table::new() }
     }
 
-    /// Adds accesses in order; trims and flushes are no accesses and change nothing.
+    /// Adds accesses in order. Only reads and writes count as accesses; all other operations are
+    /// ignored, write-zeroes too.
     ///
     /// # Errors
-    /// If the slices differ in length (then nothing was added), or with more than 2^32 - 3 accesses
-    /// (then those up to there were).
+    /// If the slices differ in length (nothing is added), or if there are more than 2^32 - 3
+    /// accesses (those up to the limit are added).
     pub fn access_batch(&mut self, keys: &[u64], ops: &[Op]) -> Result<(), LocalityError> {
         if keys.len() != ops.len() {
             return Err(LocalityError::UnequalBatch { keys: keys.len(), ops: ops.len() });
@@ -96,24 +99,25 @@ impl Clairvoyant {
         Ok(())
     }
 
-    /// Accesses so far.
+    /// Number of accesses so far.
     pub fn accesses(&self) -> u64 {
         self.next.len() as u64
     }
 
-    /// Blocks that were accessed.
+    /// Number of distinct blocks accessed so far.
     pub fn distinct_blocks(&self) -> u64 {
         self.last.len()
     }
 
-    /// The hits of the best possible cache of `size_blocks` blocks. One pass over all accesses.
+    /// Returns the hits of the best possible cache of `size_blocks` blocks. Makes one pass over all
+    /// accesses.
     pub fn hits(&self, size_blocks: u64) -> ClairvoyantHits {
         let mut hits = ClairvoyantHits::default();
         if size_blocks == 0 {
             return hits;
         }
         let mut uses = Times::new(self.next.len());
-        // Blocks in the cache that are never used again.
+        // The number of cached blocks that are never used again.
         let mut useless = 0_u64;
         for (now, &next) in self.next.iter().enumerate() {
             if uses.remove(now as u32) {
@@ -145,8 +149,8 @@ impl Default for Clairvoyant {
     }
 }
 
-/// A set of times: a bitmap; above it one with a bit for each word that is not zero; and so on up to a
-/// single word.
+/// A set of times: a bitmap; above it, a bitmap with one bit for each non-zero word below; and so
+/// on up to a single word.
 #[derive(Debug)]
 struct Times {
     levels: Vec<Vec<u64>>,
@@ -154,7 +158,7 @@ struct Times {
 }
 
 impl Times {
-    /// A set of times below `end`.
+    /// Creates an empty set for times below `end`.
     fn new(end: usize) -> Self {
         let mut levels = vec![vec![0; end.div_ceil(64).max(1)]];
         while let Some(below) = levels.last().filter(|level| level.len() > 1) {
@@ -179,7 +183,7 @@ impl Times {
         self.len += 1;
     }
 
-    /// Takes a time out; whether it was there.
+    /// Removes a time. Returns whether it was in the set.
     fn remove(&mut self, time: u32) -> bool {
         let mut at = time as usize;
         if self.levels[0][at / 64] >> (at % 64) & 1 == 0 {
@@ -197,7 +201,7 @@ impl Times {
         true
     }
 
-    /// Takes the largest time out. The set is not empty.
+    /// Removes the largest time. The set must not be empty.
     fn remove_last(&mut self) {
         let mut at = 0;
         for level in self.levels.iter().rev() {

@@ -1,24 +1,26 @@
-//! Reuse distances of contents: what a cache that keeps equal blocks once could hit.
+//! Reuse distances of contents: the hits of a cache that stores equal blocks once.
 //!
-//! A content-addressed cache holds *contents* in LRU order, and remembers of every block that it has
-//! seen which content lies there, also when that content is no longer held. An access is to the content
-//! that it reads or writes, and brings it to the top of the stack. A content that no block holds any
-//! more, as far as is known, leaves the stack: its place is free.
+//! A content-addressed cache holds *contents* in LRU order. It also remembers the content of every
+//! block that it has seen, even when it no longer holds that content. An access refers to the
+//! content that it reads or writes, and moves that content to the top of the stack. A content that,
+//! as far as is known, no block has any longer leaves the stack and frees its place.
 //!
 //! - A **read** hits in a cache of `c` contents if fewer than `c` other distinct contents were
-//!   accessed since its own was, **and** the cache knows that the block holds it: because the block's
-//!   last access was of this content. A block's first read is a miss even where its content is
-//!   held, since only the backing store can tell what it is.
-//! - A **write** hits (where the distance measures writes) if its content is held; what the block held
-//!   before does not matter.
-//! - If a content is not known (a part of a block, or the trace says nothing), a read is of what the block
-//!   holds; a write leaves a content there that equals no other. When a later read tells what it is, the block
-//!   holds that.
+//!   accessed since its own content was, **and** the cache knows that the block has this content,
+//!   because the last access to the block had it. The first read of a block is a miss even if its
+//!   content is held, since only the backing store knows what the content is.
+//! - A **write** hits (where the distance measures writes) if its content is held, whatever the
+//!   block contained before.
+//! - If the content of an access is unknown (it covers part of a block, or the trace does not
+//!   record contents), a read is taken to read the present content of the block, and a write to
+//!   leave a content that equals no other. If a later read reveals the content, the block has that
+//!   content from then on.
 //!
-//! Source: Koller 2012, chapter 3. Without overwrites such a cache never hits less than one of sectors of
-//! the same size (there for LRU with sector lists that are kept; a test here). With overwrites the
-//! curve is an upper bound, and close: a cache that frees a place does not get back what it evicted
-//! for want of one. That overwritten contents are freed is ours; without it they would fill the cache.
+//! Source: Koller 2012, chapter 3. Without overwrites such a cache never has fewer hits than a
+//! sector cache of the same size (shown there for LRU with sector lists that are kept; tested
+//! here). With overwrites the curve is an upper bound, and a close one: a real cache that frees a
+//! place does not get back the content that it evicted for lack of one. Freeing overwritten
+//! contents is our addition; without it they would fill the cache.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -27,12 +29,12 @@ use forebay_block::{BlockAddr, BlockIndex, BlockSize, Op, Request, Volume};
 use crate::histogram::HistogramBuilder;
 use crate::{Distance, LocalityError, Reuse, ReuseStack, Scope, WorkloadHistograms};
 
-/// Block accesses collected before they are measured together.
+/// Number of accesses collected before they are measured together.
 const BATCH: usize = 1024;
 
 /// Measures the reuse distances of the contents that requests read and write.
 ///
-/// Takes some 170 bytes for each distinct block and content.
+/// Takes about 170 bytes of memory for each distinct block and content.
 ///
 /// ```
 /// use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
@@ -52,24 +54,25 @@ pub struct ContentLocality {
     block_size: BlockSize,
     distance: Distance,
     scope: Scope,
-    /// Contents by number, in the order of their appearance.
+    /// The number of each known content; numbers are assigned in order of appearance.
     numbers: HashMap<u128, u64>,
-    /// Numbers given so far, those of unknown contents among them.
+    /// The next number: how many have been assigned, to known and unknown contents.
     next: u64,
-    /// The content of each block; unknown ones have numbers of their own.
+    /// The number of each block's content; each unknown content has a number of its own.
     blocks: HashMap<BlockAddr, u64>,
-    /// The numbers of contents that blocks hold and that are not known.
+    /// The numbers of unknown contents that blocks hold.
     unknown: HashSet<u64>,
     all: Option<Stack>,
     volumes: BTreeMap<Volume, Stack>,
 }
 
 impl ContentLocality {
-    /// Nothing measured yet.
+    /// Creates an empty measurement.
     ///
     /// # Errors
-    /// For distances of policies that do not keep every access (those of read-only and of write-only
-    /// caches): what such a policy does to a content that other blocks share is not defined.
+    /// If the distance is of a policy that does not keep every accessed block (read-only and
+    /// write-only caches): what such a policy does to a content that other blocks share is
+    /// undefined.
     pub fn new(
         block_size: BlockSize,
         distance: Distance,
@@ -92,11 +95,12 @@ impl ContentLocality {
         })
     }
 
-    /// Measures one request, with the contents of the blocks that it touches, in their order; those
-    /// beyond the end of `contents` are not known. Trims and flushes are no accesses and change nothing.
+    /// Measures one request. `contents` holds the contents of the blocks that it touches, in order;
+    /// blocks beyond its end have unknown contents. Trims and flushes do not count as accesses and
+    /// change nothing.
     ///
     /// # Errors
-    /// If there are more contents than can be ordered; what was measured before stays.
+    /// If there are more contents than can be ordered; the measurements so far are kept.
     pub fn add(
         &mut self,
         request: &Request,
@@ -122,7 +126,7 @@ impl ContentLocality {
     ) -> Result<(), LocalityError> {
         let fresh = self.next;
         let before = self.blocks.get(&addr).copied();
-        // What the block holds anyway, if this is a read, whatever it is.
+        // The present content of the block, known or not, if this is a read.
         let held = before.filter(|_| op == Op::Read);
         let revealed = held.filter(|number| content.is_some() && self.unknown.contains(number));
         let number = match content {
@@ -136,7 +140,7 @@ impl ContentLocality {
             }
         }
         if let Some(before) = before.filter(|_| content.is_some() || op != Op::Read) {
-            // It has got a name, or is gone.
+            // The block's previous content is now known or overwritten.
             self.unknown.remove(&before);
         }
         self.blocks.insert(addr, number);
@@ -154,7 +158,8 @@ impl ContentLocality {
         Ok(())
     }
 
-    /// The histograms of all requests added. Their `distinct_blocks` are distinct contents.
+    /// Returns the histograms of all requests added. Their `distinct_blocks` count distinct
+    /// contents.
     ///
     /// # Errors
     /// As [`ContentLocality::add`].
@@ -171,36 +176,37 @@ impl ContentLocality {
     }
 }
 
-/// An access to a block, by numbers of contents.
+/// An access to a block, with contents given by number.
 #[derive(Clone, Copy, Debug)]
 struct Access {
     op: Op,
-    /// The content whose distance counts: another one than `number` if the block holds what was not known
-    /// until now, and other blocks hold it.
+    /// The content whose distance counts. It differs from `number` if the block had an unknown
+    /// content that this read reveals to be one known already.
     measured: u64,
-    /// Whether the cache knows, before it reads the block, that it holds that.
+    /// Whether the cache knows, before it reads the block, that the block has this content.
     known: bool,
     number: u64,
-    /// What the block held before, if it was met.
+    /// The block's previous content, if the block was accessed before.
     before: Option<u64>,
 }
 
-/// A stack of contents with the batch that comes next.
+/// A stack of contents, and the batch to be measured next.
 #[derive(Clone, Debug)]
 struct Stack {
     /// Whether writes are measured.
     measures_writes: bool,
-    /// A read takes a content in and is measured, a write drops it, whatever the requests are.
+    /// A read-only stack driven by operations of our own: a read accesses a content and measures
+    /// its distance, a write drops it, whatever the operation of the request.
     stack: ReuseStack,
     counts: HistogramBuilder,
-    /// Contents that turned out to be others that were known already.
+    /// Number of unknown contents that turned out to equal a known one.
     named: u64,
-    /// How many blocks hold each content that one holds.
+    /// Number of blocks that have each content, for contents that at least one block has.
     holders: HashMap<u64, u32>,
     contents: Vec<u64>,
     ops: Vec<Op>,
-    /// What to count for each: the operation, and whether the cache knows what it is to; nothing
-    /// for contents that leave.
+    /// For each entry, the operation of the access and whether the cache knows the block's content;
+    /// `None` for entries that are not counted.
     counted: Vec<Option<(Op, bool)>>,
     reuses: Vec<Reuse>,
 }
@@ -236,7 +242,7 @@ impl Stack {
         if self.contents.len() >= BATCH { self.measure() } else { Ok(()) }
     }
 
-    /// One block less holds a content; whether none is left.
+    /// Records that one block fewer has `content`. Returns whether no block is left.
     fn release(&mut self, content: u64) -> bool {
         let Some(holders) = self.holders.get_mut(&content) else { return false };
         *holders -= 1;

@@ -11,7 +11,7 @@ pub(crate) enum Cpu {
 }
 
 impl Cpu {
-    /// The best one that this processor runs.
+    /// Returns the best instruction set that this processor supports.
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
@@ -26,11 +26,11 @@ impl Cpu {
     }
 }
 
-/// Asks for the cache line of `value` ahead of use; a hint without effect on results.
+/// Prefetches the cache line of `value`. A hint: it does not change results.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of every x86-64, and a prefetch of any address faults never.
+    // SAFETY: SSE is part of every x86-64, and a prefetch never faults, whatever the address.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast());

@@ -1,21 +1,22 @@
-//! Miss-ratio curves: a histogram drawn as points.
+//! Miss-ratio curves: a histogram as a list of points.
 
 use forebay_block::Op;
 
 use crate::ReuseHistogram;
 
-/// The miss ratio of an LRU cache by its size.
+/// The miss ratio of an LRU cache as a function of its size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MissRatioCurve {
-    /// Sizes ascending; the last has every hit there is.
+    /// The points, by ascending size. The last one has all possible hits.
     pub points: Vec<CurvePoint>,
-    /// Block accesses, reads and writes.
+    /// Number of block accesses, reads and writes together.
     pub accesses: u64,
-    /// The largest reuse distance; a cache of one block more has every hit.
+    /// The largest reuse distance. A cache of one block more has all possible hits.
     pub max_distance: Option<u64>,
 }
 
-/// One cache size. Ratios are fractions of the accesses of their kind; 0 where there are none.
+/// The miss ratios at one cache size: fractions of all accesses, of reads and of writes; 0 if there
+/// are none.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CurvePoint {
     /// The size of the cache, in blocks.
@@ -30,12 +31,12 @@ pub struct CurvePoint {
 }
 
 impl MissRatioCurve {
-    /// A curve of at most `points_max` points (2 at least). Every point is exact, if the
-    /// histogram is not of a sample.
+    /// Creates a curve of at most `points_max` points (at least 2). Every point is exact, unless
+    /// the histogram is of a sample.
     ///
-    /// If the curve has that few steps, the points are one block and the sizes at which it
-    /// steps: nothing is left out. Otherwise half of the points are spaced evenly on a
-    /// logarithmic scale and half on a linear one.
+    /// If the curve has few enough steps, the points are size 1 and the sizes at which it steps,
+    /// and the curve is complete. Otherwise half of the points are spaced evenly on a logarithmic
+    /// scale and half on a linear one.
     pub fn new(histogram: &ReuseHistogram, points_max: usize) -> Self {
         let sizes = sizes(histogram, points_max.max(2));
         Self {
@@ -47,8 +48,8 @@ impl MissRatioCurve {
 }
 
 impl CurvePoint {
-    /// The point of one size; exact where [`DistanceCounts::hits`](crate::DistanceCounts::hits)
-    /// is.
+    /// Returns the point at one size; exact where
+    /// [`DistanceCounts::hits`](crate::DistanceCounts::hits) is.
     pub fn at(histogram: &ReuseHistogram, size_blocks: u64) -> Self {
         let (reads, writes) = (histogram.read.accesses(), histogram.write.accesses());
         let read_misses = reads - histogram.hits(Op::Read, size_blocks);
@@ -84,7 +85,7 @@ fn sizes(histogram: &ReuseHistogram, points_max: usize) -> Vec<u64> {
     sizes
 }
 
-/// The largest size up to `size` at which hits are exact.
+/// Returns the largest size up to `size` at which hits are exact.
 fn exact_size(size: u64, full: u64) -> u64 {
     if size == full { full } else { ReuseHistogram::exact_blocks(size) }
 }

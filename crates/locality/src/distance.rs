@@ -1,9 +1,10 @@
-//! Which reuses a distance measures, and which blocks it believes a cache keeps.
+//! The kinds of reuse distance: which reuses each measures, and which blocks it assumes a cache
+//! keeps.
 //!
-//! A reuse distance is the number of *other* distinct blocks that were kept more recently than
-//! the block at hand; an LRU cache of `c` blocks holds the block iff the distance is below `c`.
-//! The kinds differ in what they measure (reads only, or writes too) and in what they take a
-//! cache to keep. They are [`Rule`]s: one small table each, read by one loop.
+//! A reuse distance is the number of *other* distinct blocks that were kept more recently than the
+//! accessed block; an LRU cache of `c` blocks holds that block iff the distance is below `c`. The
+//! kinds differ in what they measure (reads only, or writes too) and in which blocks they assume a
+//! cache keeps. Each is a [`Rule`], a small table; one loop runs them all.
 //!
 //! Source: Ahmadian et al., *ETICA*, section 4.3.1 (TRD, URD, POD). Two points the paper leaves
 //! open are decided here. A write breaks the chain of its block in a read-only cache: the next
@@ -34,18 +35,18 @@ pub enum Distance {
     /// Policy-optimised for write-through with allocation on writes, which holds the same
     /// blocks as write-back: equal to [`Distance::Urd`].
     PodWriteThrough,
-    /// What an LRU cache needs in which only reads allocate and writes invalidate: as
-    /// [`Distance::PodReadOnly`], but an invalidated block leaves room that the next one takes. The curve
-    /// is that of the cache at every size.
+    /// For an LRU cache in which only reads allocate and writes invalidate: like
+    /// [`Distance::PodReadOnly`], but an invalidated block leaves a free place that the next block
+    /// takes. The curve equals that of the cache at every size.
     LruReadOnly,
-    /// What an LRU cache needs in which only writes allocate: as [`Distance::PodWriteOnly`], but a read
-    /// moves its block up only in caches that still hold it; writes of held blocks are measured, too. The
-    /// curve is that of the cache at every size.
+    /// For an LRU cache in which only writes allocate: like [`Distance::PodWriteOnly`], but a read
+    /// moves its block up only in caches that still hold it, and writes to held blocks are measured
+    /// too. The curve equals that of the cache at every size.
     LruWriteOnly,
 }
 
 impl Distance {
-    /// Every kind, in the order of the command line's help.
+    /// All kinds, in the order of the command-line help.
     pub const ALL: [Distance; 8] = [
         Self::Trd,
         Self::Urd,
@@ -76,7 +77,7 @@ impl Distance {
         matches!(self, Self::Trd | Self::LruWriteOnly)
     }
 
-    /// Whether the cache that this is for drops what a write is to.
+    /// Whether a write makes the modelled cache drop the block.
     pub(crate) const fn writes_invalidate(self) -> bool {
         matches!(self, Self::PodReadOnly | Self::LruReadOnly)
     }
@@ -88,7 +89,7 @@ impl fmt::Display for Distance {
     }
 }
 
-/// A name that is no [`Distance`].
+/// An error: the name of no [`Distance`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{}` is not a reuse distance; choose one of {}", .0, Distance::ALL.map(Distance::name).join(", ")
@@ -102,20 +103,20 @@ impl FromStr for Distance {
     }
 }
 
-/// What becomes of an accessed block.
+/// What an access does to its block in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keep {
-    /// It becomes the most recent, allocated if it was not held.
+    /// Makes it the most recent; allocates it if it was not held.
     Allocate,
-    /// It becomes the most recent if it was held; otherwise nothing changes.
+    /// Makes it the most recent if it was held; otherwise changes nothing.
     TouchIfHeld,
-    /// It is no longer held.
+    /// Drops it.
     Drop,
-    /// The access does not concern the cache.
+    /// Changes nothing.
     Nothing,
 }
 
-/// What one access means: whether its distance is measured, and what becomes of its block.
+/// The effect of one access: whether its distance is measured, and what it does to its block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Effect {
     pub measured: bool,
@@ -124,14 +125,15 @@ pub(crate) struct Effect {
 
 const IGNORED: Effect = Effect { measured: false, keep: Keep::Nothing };
 
-/// A kind of distance as a table from operation to effect.
+/// A kind of distance, as a table from operation to effect.
 pub(crate) trait Rule {
     const READ: Effect;
     const WRITE: Effect;
     /// Whether a dropped block leaves a hole in the stack.
     const HOLES: bool = false;
 
-    /// Trims and flushes move no data and are no accesses: a trimmed block stays where it is.
+    /// Trims and flushes move no data and do not count as accesses: a trimmed block keeps its
+    /// place.
     #[inline(always)]
     fn effect(op: Op) -> Effect {
         match op {
@@ -197,7 +199,7 @@ mod tests {
             let rule = match d {
                 Distance::Trd => All::WRITE,
                 Distance::LruReadOnly => LruReadOnly::WRITE,
-                // Has no rule: it is not ordered by recency.
+                // `LruWriteOnly` has no rule: its stack is not ordered by recency.
                 Distance::LruWriteOnly => continue,
                 Distance::PodReadOnly => ReadOnly::WRITE,
                 Distance::PodWriteOnly => WriteOnly::WRITE,

@@ -1,17 +1,17 @@
 //! The errors of locality measurements.
 
-/// A failure of a measurement.
+/// An error of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalityError {
-    /// More distinct blocks are alive than 32-bit access times can order.
+    /// There are more distinct blocks than 32-bit access times can order.
     #[error(
         "the workload touches more than {distinct_blocks} distinct blocks, too many to measure at \
          once: use a larger block size, use a sampling rate below 1, or measure each volume \
          separately"
     )]
     TooManyBlocks {
-        /// The number of distinct blocks at which measuring stopped.
+        /// The number of distinct blocks at which the measurement stopped.
         distinct_blocks: u64,
     },
     /// A batch whose keys and operations differ in number.
@@ -22,7 +22,7 @@ pub enum LocalityError {
         /// Number of operations.
         ops: usize,
     },
-    /// A sampling rate outside (0, 1].
+    /// A sampling rate below 2^-33 or above 1.
     #[error("a sampling rate must be at least 2^-33 (1.2e-10) and at most 1")]
     BadRate,
     /// Sampling together with counting by request or with migration, which need every block.
@@ -31,7 +31,7 @@ pub enum LocalityError {
          of the blocks: measure all blocks"
     )]
     SampledRequests,
-    /// More accesses of one record than positions can tell apart.
+    /// One record has more accesses than 32-bit positions can number.
     #[error(
         "more than {accesses} block accesses cannot be recorded at once: use a part of the trace, \
          or larger blocks"
@@ -40,22 +40,22 @@ pub enum LocalityError {
         /// The number of accesses at which recording stopped.
         accesses: u64,
     },
-    /// More workloads share a cache than can be told apart.
+    /// More workloads share a cache than 16-bit numbers can identify.
     #[error("one cache can have at most 65,536 workloads")]
     TooManyWorkloads,
-    /// A migration period of no time at all.
+    /// A migration period of 0.
     #[error("the migration period must be greater than 0")]
     NoMigrationPeriod,
-    /// Contents together with a distance of a policy that forgets blocks on some accesses.
+    /// Distances of contents were requested for a policy that does not keep every accessed block.
     #[error(
         "distances between contents apply only to caches that admit every accessed block: use trd \
          or urd"
     )]
     NoContentDistance,
-    /// A bound on sampled blocks below the smallest that gives a usable curve.
+    /// A bound on the number of sampled blocks that is too small for a usable curve.
     #[error("a sample of {blocks} blocks is too small: allow at least {least} blocks")]
     TooFewSampledBlocks {
-        /// The bound asked for.
+        /// The requested bound.
         blocks: u64,
         /// The smallest bound accepted.
         least: u64,

@@ -3,37 +3,41 @@
 //! A histogram is collected in a [`HistogramBuilder`] and then becomes a [`ReuseHistogram`],
 //! whose running sums answer "how many reads hit in a cache of `c` blocks" in constant time.
 //!
-//! Memory: the two counters per distance that full resolution takes would cost 16 bytes per
-//! distinct block, more than half of all else. So distances below 65,536 have a counter each and
-//! larger ones share one by sixteen: about 1 byte per distinct block and 1 MiB. Nothing is
-//! estimated: counts are exact, and hits are exact for every cache size up to 65,536 blocks and
-//! for multiples of 16 blocks (64 KiB at 4 KiB) beyond, finer than any allocation unit.
+//! Memory: two counters for every distance would cost 16 bytes per distinct block, more than half
+//! of everything else. So each distance below 65,536 has its own counter, and sixteen larger ones
+//! share one: about 1 byte per distinct block, plus 1 MiB. Nothing is estimated: counts are exact,
+//! and hits are exact for every cache size up to 65,536 blocks and for multiples of 16 blocks (64
+//! KiB at 4 KiB per block) beyond, finer than any allocation unit.
 //!
-//! Distances of a sample are estimates, in steps of 1/rate; a quarter of such a step, rounded to a power of
-//! two, is counted as one there, so that a bounded sample has a bounded histogram.
+//! Distances of a sample are estimates, in steps of 1/rate. They are counted in units of a quarter
+//! of such a step, rounded down to a power of two, so that a bounded sample has a bounded
+//! histogram.
 
 use forebay_block::Op;
 use serde::{Deserialize, Serialize};
 
 use crate::{Distance, Reuse};
 
-/// Distances below this have a counter each.
+/// Each distance below this has its own counter.
 const FINE_END: u64 = 1 << 16;
 /// log2 of the number of larger distances that share a counter.
 const COARSE_SHIFT: u32 = 4;
-/// Steps in which the distances of a sample are counted, to one block of the sample.
+/// Number of units in which distances are counted, per block of the sample.
 const STEPS_PER_SAMPLED: f64 = 4.0;
-/// Counters are kept in sixty-four-thousandths, so that a sampled access can weigh 1/rate.
+/// log2 of the scale of counters: they count in units of 1/65,536, so that a sampled access can
+/// weigh 1/rate.
 const WEIGHT_SHIFT: u32 = 16;
 
-/// Largest distance and weight that are read back; so much of 256 slices can be added up.
+/// The largest distance and total weight accepted when counters are deserialized: the counters of
+/// 256 slices can be added up without overflow.
 const MERGED_DISTANCE_MAX: u64 = 1 << 40;
 const MERGED_WEIGHT_MAX: u64 = u64::MAX >> 9;
 
-/// The weight of one access that stands for itself.
+/// The weight of one access that is not scaled up.
 pub(crate) const WEIGHT_ONE: u64 = 1 << WEIGHT_SHIFT;
 
-/// Hits and misses by cache size, reads and writes apart, for one workload and one distance.
+/// Hits and misses by cache size, for reads and for writes, of one workload and one kind of
+/// distance.
 ///
 /// ```
 /// use forebay_block::Op::{Read, Write};
@@ -48,17 +52,17 @@ pub(crate) const WEIGHT_ONE: u64 = 1 << WEIGHT_SHIFT;
 /// ```
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ReuseHistogram {
-    /// Reads.
+    /// The counts of reads.
     pub read: DistanceCounts,
-    /// Writes, and write-zeroes requests.
+    /// The counts of writes and write-zeroes requests.
     pub write: DistanceCounts,
-    /// Number of distinct blocks accessed; of a sample, scaled to the whole.
+    /// Number of distinct blocks accessed; for a sample, scaled up to all blocks.
     pub distinct_blocks: u64,
-    /// The share of blocks that was looked at: 1 unless sampled.
+    /// The share of blocks that was measured: 1 unless sampled.
     pub sampled_rate: SampledRate,
 }
 
-/// The share of blocks that a sample kept, in (0, 1].
+/// The share of blocks that is in the sample, in (0, 1].
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
 pub struct SampledRate(pub f64);
 
@@ -73,27 +77,28 @@ impl Default for SampledRate {
 pub struct DistanceCounts {
     /// `sums[i]` counts the reuses whose distance lies in counters 0 to i.
     sums: Vec<u64>,
-    /// Distances are counted in steps of 2 to the power of this; the same for both operations.
+    /// Distances are counted in units of `1 << shift`; the same for both operations.
     shift: u32,
-    /// Accesses to blocks that were not held by a cache of any size.
+    /// Number of accesses to blocks that no cache held, whatever its size.
     pub cold: u64,
-    /// Accesses of a kind that the distance does not measure; they never hit.
+    /// Number of accesses of a kind that the distance does not measure; they never hit.
     pub unmeasured: u64,
-    /// The largest distance seen, exactly; `None` without reuse.
+    /// The largest distance counted, not rounded; `None` without reuse.
     pub max_distance: Option<u64>,
-    /// Whether none of these accesses is in the sample. All count as cold then, the number of hits being unknown.
+    /// Whether none of these accesses is in the sample. All of them then count as cold, as the
+    /// number of hits is unknown.
     pub is_unsampled: bool,
 }
 
 impl ReuseHistogram {
-    /// How many accesses by `op` hit in an LRU cache of `cache_blocks` blocks; 0 for operations
-    /// that access no data. See [`DistanceCounts::hits`].
+    /// Returns how many accesses by `op` hit in an LRU cache of `cache_blocks` blocks; 0 for
+    /// operations that access no data. See [`DistanceCounts::hits`].
     #[inline]
     pub fn hits(&self, op: Op, cache_blocks: u64) -> u64 {
         self.counts(op).map_or(0, |counts| counts.hits(cache_blocks))
     }
 
-    /// The counts of `op`; `None` for operations that access no data.
+    /// Returns the counts of `op`; `None` for operations that access no data.
     #[inline]
     pub fn counts(&self, op: Op) -> Option<&DistanceCounts> {
         match op {
@@ -103,50 +108,52 @@ impl ReuseHistogram {
         }
     }
 
-    /// Block accesses, reads and writes.
+    /// Number of block accesses, reads and writes together.
     pub fn accesses(&self) -> u64 {
         self.read.accesses() + self.write.accesses()
     }
 
-    /// Number of blocks that were looked at: `distinct_blocks` unless of a sample.
+    /// Number of blocks that were measured: `distinct_blocks` unless sampled.
     pub fn sampled_blocks(&self) -> u64 {
         (self.distinct_blocks as f64 * self.sampled_rate.0).round() as u64
     }
 
-    /// Whether there are accesses, and no block of them is in the sample: nothing is known of their distances.
+    /// Returns whether there are accesses but none of their blocks is in the sample: nothing is
+    /// known of their distances.
     pub fn is_unsampled(&self) -> bool {
         self.accesses() > 0 && self.sampled_rate.0 < 1.0 && self.sampled_blocks() == 0
     }
 
-    /// The largest distance of any measured reuse; a cache of one block more has every hit.
+    /// Returns the largest distance of any measured reuse. A cache of one block more has every hit.
     pub fn max_distance(&self) -> Option<u64> {
         self.read.max_distance.max(self.write.max_distance)
     }
 
-    /// The largest cache size up to `blocks` whose hits are exact for every histogram of all
-    /// blocks.
+    /// Returns the largest cache size up to `blocks` at which every histogram of all blocks has
+    /// exact hits.
     pub fn exact_blocks(blocks: u64) -> u64 {
         first_distance(counter_of(blocks))
     }
 
-    /// The cache sizes at which the hits of either operation change, each exact, ascending.
+    /// Returns the cache sizes at which the hits of either operation change, in ascending order.
+    /// Hits at each of them are exact.
     pub fn breakpoints(&self) -> impl Iterator<Item = u64> + '_ {
         let counters = self.read.sums.len().max(self.write.sums.len());
         (0..counters).filter(|&i| self.read.count(i) + self.write.count(i) > 0).map(|i| {
             let size = first_distance(i + 1) << self.read.shift;
-            // The last counter ends where the last distance does.
+            // The last counter ends at the largest distance.
             self.max_distance().map_or(size, |max| size.min(max + 1))
         })
     }
 }
 
 impl DistanceCounts {
-    /// How many of these accesses hit in an LRU cache of `cache_blocks` blocks: the reuses at a
-    /// smaller distance.
+    /// Returns how many of these accesses hit in an LRU cache of `cache_blocks` blocks: the reuses
+    /// at a smaller distance.
     ///
-    /// Exact up to 65,536 blocks, at multiples of 16 beyond, and from one more than the largest
-    /// distance on; in between, the hits of the next smaller such size (a lower bound). Of a sample, at
-    /// multiples of a quarter of 1/rate.
+    /// Exact for sizes up to 65,536 blocks, for multiples of 16 beyond, and for sizes above the
+    /// largest distance; for sizes in between, returns the hits at the next smaller such size (a
+    /// lower bound). A sample has steps of about a quarter of 1/rate blocks instead.
     #[inline]
     pub fn hits(&self, cache_blocks: u64) -> u64 {
         if self.max_distance.is_none_or(|max| cache_blocks > max) {
@@ -158,13 +165,13 @@ impl DistanceCounts {
         }
     }
 
-    /// All measured reuses: the hits of a cache without bound.
+    /// Number of measured reuses: the hits of a cache of unlimited size.
     #[inline]
     pub fn reuses(&self) -> u64 {
         self.sums.last().copied().unwrap_or(0)
     }
 
-    /// All accesses of the operation.
+    /// Number of accesses by the operation.
     pub fn accesses(&self) -> u64 {
         self.reuses() + self.cold + self.unmeasured
     }
@@ -206,7 +213,7 @@ struct WrittenCounters {
 }
 
 impl HistogramBuilder {
-    /// Nothing counted yet.
+    /// Creates a builder with all counts 0.
     pub fn new() -> Self {
         Self::default()
     }
@@ -234,9 +241,9 @@ impl HistogramBuilder {
         }
     }
 
-    /// Makes the weights of reads and writes add up to `reads` and `writes`. What is missing is added at the
-    /// smallest distance, or as cold if none was counted ([`DistanceCounts::is_unsampled`]). What is too much is
-    /// taken from the smallest distances that have any.
+    /// Makes the weights of reads and writes add up to `reads` and `writes`. Missing weight is
+    /// added at distance 0, or as cold if nothing was counted ([`DistanceCounts::is_unsampled`]).
+    /// Excess weight is taken from the smallest distances that have any.
     pub(crate) fn correct(&mut self, distance: Distance, reads: u64, writes: u64) {
         let missing =
             |seen: u64, weight: u128| i128::from(seen) * i128::from(WEIGHT_ONE) - weight as i128;
@@ -249,25 +256,26 @@ impl HistogramBuilder {
         }
     }
 
-    /// The weight of all reads and of all writes added, in [`WEIGHT_ONE`]ths.
+    /// Returns the total weight of reads and of writes, in [`WEIGHT_ONE`]ths.
     pub(crate) fn weights(&self) -> [u128; 2] {
         [&self.read, &self.write].map(Counters::weight)
     }
 
-    /// Counts distances in steps that fit a sample whose distances are `scale` times too small.
+    /// Chooses the unit of distance for a sample whose distances are `scale` times too small. The
+    /// unit never becomes finer.
     pub(crate) fn fit(&mut self, scale: f64) {
         let shift = (scale / STEPS_PER_SAMPLED).max(1.0).log2() as u32;
         self.read.coarsen(shift);
         self.write.coarsen(shift);
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of `other`.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.read.merge(&other.read);
         self.write.merge(&other.write);
     }
 
-    /// The histogram of what was counted. Takes no further memory.
+    /// Returns the histogram of everything counted. Allocates no memory.
     pub fn finish(self, distinct_blocks: u64) -> ReuseHistogram {
         ReuseHistogram {
             read: self.read.finish(),
@@ -289,14 +297,14 @@ impl Counters {
         self.max_distance = self.max_distance.max(Some(distance));
     }
 
-    /// Counts distances in steps of `1 << shift` from now on, if that is coarser than before.
+    /// Counts distances in units of `1 << shift` from now on, if that is coarser than before.
     fn coarsen(&mut self, shift: u32) {
         if shift <= self.shift {
             return;
         }
         for counter in 0..self.counts.len() {
             let count = core::mem::take(&mut self.counts[counter]);
-            // Never a later one.
+            // The new counter is never a later one.
             self.counts[counter_of(first_distance(counter) << self.shift >> shift)] += count;
         }
         self.shift = shift;
@@ -328,8 +336,8 @@ impl Counters {
     fn correct(&mut self, weight: i128) {
         if weight > 0 {
             let missing = weight.min(i128::from(u64::MAX)) as u64;
-            // Accesses that the sample lacks are mostly those of popular blocks, if it has any at all. If it
-            // has none, hits would be invented.
+            // Missing accesses are mostly to popular blocks, if the sample has any access at all.
+            // If it has none, counting them at distance 0 would invent hits.
             self.is_unsampled = self.weight() == 0;
             if self.is_unsampled { self.cold = missing } else { self.reuse(0, missing) }
         }
@@ -402,14 +410,14 @@ fn rounded(weight: u64) -> u64 {
     (weight + WEIGHT_ONE / 2) >> WEIGHT_SHIFT
 }
 
-/// The counter that counts `distance`.
+/// Returns the number of the counter that counts `distance`.
 #[inline(always)]
 fn counter_of(distance: u64) -> usize {
     let coarse = FINE_END + ((distance.max(FINE_END) - FINE_END) >> COARSE_SHIFT);
     (if distance < FINE_END { distance } else { coarse }) as usize
 }
 
-/// The smallest distance that `counter` counts.
+/// Returns the smallest distance that `counter` counts.
 fn first_distance(counter: usize) -> u64 {
     let counter = counter as u64;
     if counter < FINE_END { counter } else { FINE_END + ((counter - FINE_END) << COARSE_SHIFT) }

@@ -1,24 +1,25 @@
-//! Room that invalidated blocks have left in the stack of a read-only cache.
+//! Free places that invalidated blocks have left in the stack of a read-only cache.
 //!
-//! A cache that drops a block does not take back the blocks it evicted for it: it has a hole. The
-//! next block that enters fills the hole, and nothing is evicted. In the stack of all sizes, the
-//! dropped block leaves a hole at its place. An access fills the topmost hole if that is above the
-//! block's own place; the caches that are large enough to hold the block then have a hole at that
-//! place instead. Distances count holes like blocks. (This is the stack with deletions of Thompson
-//! and Smith, *Efficient (stack) algorithms for analysis of write-back and sector memories*, 1989.)
+//! A cache that drops a block does not get back the block that it evicted to admit it: it has a
+//! hole. The next block that enters fills the hole, and nothing is evicted. In the stack of all
+//! sizes, the dropped block leaves a hole at its position. An access fills the topmost hole if that
+//! hole is above the position of the accessed block; the caches that are large enough to hold the
+//! block then have a hole at that position instead. Distances count holes like blocks. (This is the
+//! stack with deletions of Thompson and Smith, *Efficient (stack) algorithms for analysis of
+//! write-back and sector memories*, 1989.)
 
 use std::collections::{BinaryHeap, HashMap};
 
-/// Holes by time.
+/// The holes of a stack, ordered by time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holes {
     times: BinaryHeap<u32>,
-    /// The keys of the blocks that were last there, by time: if blocks are going to be forgotten.
+    /// The key of the block that left each hole, by time; `None` if blocks are never forgotten.
     keys: Option<HashMap<u32, u64>>,
 }
 
 impl Holes {
-    /// None yet, of blocks that [`Holes::retain`] may forget.
+    /// Creates an empty set of holes that [`Holes::retain`] can be called on.
     pub(crate) fn of_forgettable() -> Self {
         Self { keys: Some(HashMap::new()), ..Self::default() }
     }
@@ -31,7 +32,7 @@ impl Holes {
         }
     }
 
-    /// Takes out the topmost hole, if that lies above `time`.
+    /// Removes and returns the topmost hole if it lies above `time`.
     #[inline(always)]
     pub(crate) fn pop_above(&mut self, time: u32) -> Option<u32> {
         let hole = *self.times.peek().filter(|&&hole| hole > time)?;
@@ -42,7 +43,7 @@ impl Holes {
         Some(hole)
     }
 
-    /// Gives every hole its new time.
+    /// Replaces the time of every hole.
     pub(crate) fn retime(&mut self, new: impl Fn(u32) -> u32) {
         let mut times = core::mem::take(&mut self.times).into_vec();
         times.iter_mut().for_each(|time| *time = new(*time));
@@ -52,10 +53,10 @@ impl Holes {
         }
     }
 
-    /// Fills the holes of blocks whose key `keep` refuses, and names their times.
+    /// Removes the holes of blocks whose key `keep` rejects, and passes their times to `filled`.
     ///
     /// # Panics
-    /// If there are holes of blocks that were not said to be forgettable.
+    /// If there are holes and they were not created by [`Holes::of_forgettable`].
     pub(crate) fn retain(
         &mut self,
         mut keep: impl FnMut(u64) -> bool,

@@ -14,10 +14,10 @@ use crate::LocalityError;
 /// A region is `1 << REGION_BITS` consecutive blocks of a volume, whose keys are consecutive too.
 pub(crate) const REGION_BITS: u32 = 32;
 
-/// Entries of the cache in front of the map; workloads use few regions at a time.
+/// Number of entries of the cache in front of the map; workloads use few regions at a time.
 const RECENT: usize = 64;
 
-/// Gives block addresses their keys.
+/// Assigns keys to block addresses.
 ///
 /// ```
 /// use forebay_block::{BlockAddr, BlockIndex, Volume};
@@ -34,12 +34,12 @@ pub struct BlockKeys {
 }
 
 impl BlockKeys {
-    /// No regions yet.
+    /// Creates a mapping without regions.
     pub fn new() -> Self {
         Self { numbers: HashMap::new(), regions: Vec::new(), recent: Box::new([(0, 0, 0); RECENT]) }
     }
 
-    /// The key of `addr`; the keys of the blocks that follow it within its region are consecutive.
+    /// Returns the key of `addr`. Consecutive blocks of a region have consecutive keys.
     ///
     /// # Errors
     /// If the workload spreads over more than 2^32 - 1 regions.
@@ -55,7 +55,7 @@ impl BlockKeys {
         Ok(u64::from(number) << 32 | addr.block.0 & 0xffff_ffff)
     }
 
-    /// The block that has `key`, if its region is known.
+    /// Returns the address of the block `key`, if its region is known.
     pub fn addr(&self, key: u64) -> Option<BlockAddr> {
         let &(volume, high) = self.regions.get((key >> 32) as usize)?;
         let block = u64::from(high) << 32 | key & 0xffff_ffff;

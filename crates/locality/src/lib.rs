@@ -4,25 +4,27 @@
 //! since. That number, the **reuse distance**, does not depend on `c`: one pass over a workload
 //! gives the miss ratio of every cache size at once.
 //!
-//! - [`WorkloadLocality`] takes requests, splits them into blocks, and gives histograms of all
-//!   volumes together and of each on its own.
+//! - [`WorkloadLocality`] takes requests, splits them into blocks, and returns one histogram of all
+//!   volumes together, one for each volume, or both.
 //! - [`ReuseDistances`] takes block accesses in batches and counts distances into a
-//!   [`ReuseHistogram`], whose [`hits`](ReuseHistogram::hits) at any size cost constant time;
-//!   [`MissRatioCurve`] is a histogram drawn as points.
-//! - [`RequestDistances`] counts whole requests, and blocks that move into the cache only every
-//!   so often, as in a cache outside the data path.
-//! - [`ContentLocality`] measures contents in the place of blocks.
-//! - [`Clairvoyant`] counts the hits of the best possible cache of a size, which knows the future.
-//! - [`ReuseStack`] gives the distance of each access.
-//! - [`Slicer`] splits a large workload into [`Slice`]s, to be measured by threads of the caller's, and
-//!   merged with bounds on the error.
-//! - [`BlockSample`] and [`SampleCounts`] are the sampling alone, for measurements of the caller's.
-//! - [`PhaseTree`] finds the phases of a workload and what each needs, from a [`SharedRecorder`]
-//!   of one workload or of several that share a cache.
+//!   [`ReuseHistogram`], whose [`hits`](ReuseHistogram::hits) at any size take constant time to
+//!   look up; [`MissRatioCurve`] is a histogram as a list of points.
+//! - [`RequestDistances`] counts whole requests, and blocks that enter the cache only at periodic
+//!   migrations, as in a cache outside the data path.
+//! - [`ContentLocality`] measures contents instead of blocks.
+//! - [`Clairvoyant`] counts the hits of the best possible cache of a given size, which knows the
+//!   future.
+//! - [`ReuseStack`] returns the distance of each access.
+//! - [`Slicer`] splits a large workload into [`Slice`]s, which the caller measures on its own
+//!   threads; merging them also gives bounds on the error.
+//! - [`BlockSample`] and [`SampleCounts`] provide sampling alone, for callers that measure
+//!   distances themselves.
+//! - [`PhaseTree`] finds the phases of a workload and the cache size that each needs, from a
+//!   [`SharedRecorder`] of one workload or of several that share a cache.
 //!
-//! [`Distance`] says what is measured (TRD, URD, POD by write policy), [`Sampling`] which blocks
-//! are looked at (all, a rate, a bound). Everything here is pure: no I/O, no clock, no threads,
-//! no randomness; the same accesses give the same numbers on every machine.
+//! [`Distance`] selects what is measured (TRD, URD, POD by write policy), [`Sampling`] which blocks
+//! are measured (all, a fixed share, or at most a given number). Everything here is pure: no I/O,
+//! no clock, no threads, no randomness; the same accesses give the same numbers on every machine.
 
 mod bounds;
 mod clairvoyant;

@@ -1,6 +1,6 @@
-//! Samples at a fixed rate whose accesses another component measures: which blocks are in a sample,
-//! in which of its parts each block is, and what its distances say about all blocks. Source and
-//! weaknesses: [`crate::Sampling`].
+//! Sampling at a fixed rate for a component that measures distances itself: which blocks are in the
+//! sample, which part of the sample each block belongs to, and what the distances in the sample say
+//! about all blocks. Source and weaknesses: [`crate::Sampling`].
 
 use forebay_block::Op;
 
@@ -8,24 +8,25 @@ use crate::histogram::{HistogramBuilder, SampledRate, WEIGHT_ONE};
 use crate::sample::{sample_hash, threshold};
 use crate::{Distance, LocalityError, Reuse, ReuseHistogram};
 
-/// Which blocks are in a sample, which consists of parts that share no block.
+/// Decides which blocks are in a sample, and divides the sample into parts that share no block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockSample {
-    /// Hashes below this are sampled.
+    /// Blocks whose hash is below this are sampled.
     threshold: u64,
     parts: u64,
 }
 
 impl BlockSample {
-    /// A share of the blocks, `rate`, in `parts` parts of about the same size.
+    /// Samples a share `rate` of the blocks, in `parts` parts of about the same size.
     ///
     /// # Errors
-    /// If the rate is not one of [`crate::Sampling::Rate`].
+    /// If the rate is out of range for [`crate::Sampling::Rate`].
     pub fn new(rate: f64, parts: usize) -> Result<Self, LocalityError> {
         Ok(Self { threshold: threshold(rate)?, parts: parts as u64 })
     }
 
-    /// The number of the part that has the block of `key`; `None` if it is not in the sample.
+    /// Returns the number of the part that contains the block `key`; `None` if it is not in the
+    /// sample.
     #[inline]
     pub fn part_of(self, key: u64) -> Option<usize> {
         let (sampled, rest) = sample_hash(key);
@@ -33,7 +34,7 @@ impl BlockSample {
     }
 }
 
-/// Distances measured among the blocks of a sample, counted as those of all blocks.
+/// Counts distances measured among the blocks of a sample, scaled to those of all blocks.
 ///
 /// ```
 /// use forebay_block::Op::Read;
@@ -53,13 +54,15 @@ impl BlockSample {
 pub struct SampleCounts {
     counts: HistogramBuilder,
     rate: f64,
-    /// What an access counts as, and by how much distances are too small.
+    /// The weight of an access, in [`WEIGHT_ONE`]ths, and the factor by which distances are too
+    /// small.
     weight: u64,
     scale: f64,
 }
 
 impl SampleCounts {
-    /// Nothing counted yet, of a sample of this share of the blocks: above 0, and 1 for all of them.
+    /// Creates empty counts for a sample of the share `rate` of the blocks: above 0, and 1 for all
+    /// blocks.
     pub fn new(rate: f64) -> Self {
         let mut counts = HistogramBuilder::new();
         let (weight, scale) = ((WEIGHT_ONE as f64 / rate).round() as u64, 1.0 / rate);
@@ -73,9 +76,11 @@ impl SampleCounts {
         self.counts.add_weighted(op, reuse, self.scale, self.weight);
     }
 
-    /// The histogram of all blocks, of which the sample had `sampled_blocks`, and of all `(reads, writes)`,
-    /// sampled or not: what the sample has of them too many or too few is made up at the smallest distances. If it has none
-    /// of the reads, or of the writes, they count as cold.
+    /// Returns the histogram of all blocks, estimated from the sample. `sampled_blocks` is the
+    /// number of distinct blocks in the sample, `(reads, writes)` the number of accesses to all
+    /// blocks, sampled or not. Where the weights of the sample add up to fewer or more accesses,
+    /// the smallest distances are corrected. If the sample has no read, or no write, all reads or
+    /// all writes count as cold.
     pub fn finish(
         mut self,
         distance: Distance,
@@ -128,7 +133,7 @@ mod tests {
             assert_eq!((histogram.read.accesses(), histogram.write.cold), (all, 2));
         }
         assert_eq!(counted(0, 2, 6).hits(Write, 1), 4);
-        // What is not in the sample at all, of which no distance is known, hits nowhere.
+        // Without any sampled access, no distance is known: nothing hits.
         let unseen = SampleCounts::new(0.5).finish(Distance::Trd, 0, (3, 0));
         assert_eq!((unseen.read.cold, unseen.hits(Read, u64::MAX)), (3, 0));
         assert!(unseen.read.is_unsampled && unseen.is_unsampled());

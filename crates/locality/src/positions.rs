@@ -1,11 +1,13 @@
-//! A set of positions in a stack, and the positions that are not in it, by number.
+//! A set of positions in a stack, with queries for the number of smaller positions in the set and
+//! for the n-th position outside it.
 
 /// A bitmap with a Fenwick tree over its words; grows as positions are used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Positions {
     words: Vec<u64>,
-    /// Bits of words, summed: node `i` covers as many words as its lowest bit says, up to `i - 1`. As many
-    /// as there are words, a power of two, and an unused first.
+    /// A Fenwick tree of the number of bits set per word: node `i` covers the words from `i - (i &
+    /// -i)` to `i - 1`. Its length is the number of words (a power of two) plus 1; node 0 is
+    /// unused.
     sums: Vec<u32>,
 }
 
@@ -29,7 +31,7 @@ impl Positions {
         self.add(word, u32::MAX);
     }
 
-    /// How many positions below this one are in the set.
+    /// Returns the number of positions in the set below this one.
     pub(crate) fn rank(&self, position: u32) -> u32 {
         let word = position as usize / 64;
         let Some(bits) = self.words.get(word) else { return self.all() };
@@ -42,7 +44,7 @@ impl Positions {
         rank
     }
 
-    /// The position outside the set that has `n` others outside below it.
+    /// Returns the `n`-th position outside the set, counted from 0.
     pub(crate) fn nth_free(&self, n: u32) -> u32 {
         let (mut node, mut left) = (0, n);
         let mut step = self.words.len();
@@ -82,7 +84,7 @@ impl Positions {
         self.words.resize(words, 0);
         let before = self.sums.len();
         self.sums.resize(words + 1, 0);
-        // Of the new nodes, those that cover all the old words begin with what these hold.
+        // New nodes that cover all old words start with the sum over those words.
         if before > 0 {
             let mut node = before - 1;
             while node < words {

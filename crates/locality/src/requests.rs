@@ -1,15 +1,16 @@
-//! Distances for a cache outside the data path: whole requests, and periodic migration.
+//! Distances for a cache outside the data path: by whole request, and under periodic migration.
 //!
-//! Two changes to the plain stack. Counted by request, one access of several blocks hits only if
-//! all its blocks do, so it counts once, at its largest distance. Under periodic migration a block
-//! enters the cache only at the next migration: there are two stacks, one that ages with every
-//! access, and a copy of it, made at each migration, that distances are measured in; what the copy
-//! lacks is cold. Where writes invalidate, they do so in the copy, too. Such curves can be concave, so a
-//! search that follows convex minorants misleads.
+//! This differs from the plain stack in two ways. Counted by request, a request of several blocks
+//! hits only if all its blocks do, so it counts once, at its largest distance. Under periodic
+//! migration a block enters the cache only at the next migration. There are then two stacks: one is
+//! updated by every access; the other is a copy of it, made at each migration, in which distances
+//! are measured. Blocks that the copy lacks are cold. Where writes invalidate, they also invalidate
+//! in the copy. Such curves can be concave, so a search that follows convex minorants can be
+//! misled.
 //!
 //! Source: Koller, *Improving Caches in Consolidated Environments* (2012), chapter 5.
 //!
-//! A migration copies the table: about 25 bytes and 10 ns per distinct block, each time.
+//! Each migration copies the table, which takes about 25 bytes and 10 ns per distinct block.
 
 use forebay_block::Op;
 
@@ -17,7 +18,7 @@ use crate::histogram::HistogramBuilder;
 use crate::table::{FIRST_TIME, Table, hash};
 use crate::{Distance, LocalityError, Reuse, ReuseHistogram, ReuseStack};
 
-/// Measures requests of several blocks each, under migration or without.
+/// Measures requests of one or more blocks, with or without migration.
 ///
 /// ```
 /// use forebay_block::Op::Read;
@@ -32,7 +33,7 @@ use crate::{Distance, LocalityError, Reuse, ReuseHistogram, ReuseStack};
 #[derive(Clone, Debug)]
 pub struct RequestDistances {
     stack: ReuseStack,
-    /// The depth of each block plus [`FIRST_TIME`] at the last migration.
+    /// For each block, its depth in the stack at the last migration, plus [`FIRST_TIME`].
     migrated: Option<Table>,
     by_request: bool,
     counts: HistogramBuilder,
@@ -40,7 +41,8 @@ pub struct RequestDistances {
 }
 
 impl RequestDistances {
-    /// Counts requests; without migration until [`RequestDistances::migrate`] is first called.
+    /// Creates a measurement that counts requests; blocks do not migrate until the first call of
+    /// [`RequestDistances::migrate`].
     pub fn new(distance: Distance) -> Self {
         Self {
             stack: ReuseStack::new(distance),
@@ -51,25 +53,25 @@ impl RequestDistances {
         }
     }
 
-    /// Whether requests are counted, or (for migration alone) their blocks.
+    /// Selects whether whole requests are counted, or their blocks (useful with migration only).
     pub fn set_request_level(&mut self, by_request: bool) {
         self.by_request = by_request;
     }
 
-    /// Brings the cache up to date: until the next call, hits are judged by what was in the
-    /// stack now. Called before the first access, the cache begins empty.
+    /// Migrates blocks: until the next call, only blocks that are in the stack now can hit, at
+    /// their present depth. If called before the first access, the cache starts empty.
     pub fn migrate(&mut self) {
-        // The old copy goes first, so that there are never three.
+        // The old copy is freed first, so that there are never three tables.
         self.migrated = None;
         self.migrated = Some(self.stack.depths());
     }
 
-    /// Processes requests in order: the next `lengths[i]` blocks of `keys` are request `i`, all
-    /// of one operation. `ops` has an operation for each block.
+    /// Processes requests in order: request `i` accesses the next `lengths[i]` blocks of `keys`,
+    /// all with the same operation. `ops` holds one operation for each block.
     ///
     /// # Errors
-    /// As [`crate::ReuseDistances::access_batch`]; also if the lengths do not add up to the
-    /// number of keys.
+    /// As [`crate::ReuseDistances::access_batch`], and if the lengths do not add up to the number
+    /// of keys.
     pub fn request_batch(
         &mut self,
         keys: &[u64],
@@ -98,7 +100,7 @@ impl RequestDistances {
             let reuses = &self.reuses[at..at + length as usize];
             match (self.by_request, ops.get(at)) {
                 (true, Some(&op)) => {
-                    // Cold and unmeasured are larger than any distance.
+                    // `COLD` and `UNMEASURED` compare greater than any distance.
                     let largest = reuses.iter().copied().max();
                     largest.into_iter().for_each(|reuse| self.counts.add(op, reuse));
                 }
@@ -112,7 +114,7 @@ impl RequestDistances {
         Ok(())
     }
 
-    /// The histogram so far.
+    /// Returns the histogram of all requests so far.
     pub fn into_histogram(self) -> ReuseHistogram {
         let blocks = self.stack.blocks_known();
         drop((self.stack, self.migrated));
@@ -137,15 +139,16 @@ mod tests {
         (*seed >> 33) % below
     }
 
-    /// The miss ratio at half the file's size, for requests of 64 blocks whose first block is a
-    /// multiple of `align`.
+    /// Returns the miss ratio at half the size of the file, for requests of 64 blocks whose first
+    /// block is a multiple of `align`.
     fn miss_ratio_at_half(align: u64) -> f64 {
         let (file_blocks, mut seed) = (1 << 19, 9);
         let mut distances = RequestDistances::new(Distance::Trd);
         for n in 0..90_000 {
             let first = random(&mut seed, (file_blocks - 64) / align + 1) * align;
             let keys: Vec<u64> = (first..first + 64).collect();
-            // Measured once every block has been touched: without the cold start.
+            // Counting starts once nearly every block has been accessed, to leave out the cold
+            // start.
             if n == 60_000 {
                 distances.counts = HistogramBuilder::new();
             }
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn large_unaligned_requests_miss_far_more_than_half_at_half_the_size() {
-        // Koller (2012, section 5.1) reads 0.8 off such a curve; two blocks at random miss half.
+        // Koller (2012, section 5.1) reads 0.8 off such a curve; two random blocks would miss half.
         let unaligned = miss_ratio_at_half(1);
         assert!((unaligned - 0.84).abs() < 0.02, "{unaligned}");
         let aligned = miss_ratio_at_half(64);
@@ -192,7 +195,7 @@ mod tests {
         distances.migrate();
         distances.request_batch(&[1, 2, 3, 1], &[Read; 4], &[1, 1, 1, 1]).unwrap();
         distances.migrate();
-        // The stack is 1 3 2 from here on, whatever is accessed.
+        // From here on the copied stack is 1 3 2, whatever is accessed.
         distances.request_batch(&[2, 2, 2, 7, 1], &[Read; 5], &[1, 1, 1, 1, 1]).unwrap();
         let histogram = distances.into_histogram();
         assert_eq!(histogram.read.cold, 4 + 1);

@@ -25,13 +25,13 @@ pub struct ReuseDistances {
 }
 
 impl ReuseDistances {
-    /// Exact distances of one kind.
+    /// Creates a measurement of exact distances.
     pub fn new(distance: Distance) -> Self {
         let (stack, counts) = (ReuseStack::new(distance), HistogramBuilder::new());
         Self { stack, counts, sample: None }
     }
 
-    /// Distances of one kind, from all blocks or a sample of them.
+    /// Creates a measurement of distances, of all blocks or of a sample.
     ///
     /// # Errors
     /// If the sampling rate or bound is out of range.
@@ -44,11 +44,11 @@ impl ReuseDistances {
         })
     }
 
-    /// Processes accesses in order; trims and flushes are no accesses and change nothing.
+    /// Processes accesses in order. Trims and flushes do not count as accesses and change nothing.
     ///
     /// # Errors
-    /// If the slices differ in length (then nothing was processed), or if more blocks are held
-    /// than can be ordered (then the histogram is of the accesses processed so far).
+    /// If the slices differ in length (nothing is processed), or if more blocks are held than can
+    /// be ordered (the histogram then covers the accesses processed so far).
     pub fn access_batch(&mut self, keys: &[u64], ops: &[Op]) -> Result<(), LocalityError> {
         match &mut self.sample {
             None => {
@@ -63,7 +63,7 @@ impl ReuseDistances {
         }
     }
 
-    /// The histogram; everything else is freed first.
+    /// Returns the histogram. All other memory is freed first.
     pub fn into_histogram(self) -> ReuseHistogram {
         let Self { stack, counts, sample } = self;
         let (distance, blocks) = (stack.distance(), stack.blocks_known());

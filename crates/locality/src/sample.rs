@@ -1,24 +1,26 @@
-//! Spatially hashed sampling (SHARDS): curves of a sample of the blocks, in bounded memory.
+//! Spatially hashed sampling (SHARDS): curves from a sample of the blocks, in bounded memory.
 //!
-//! A block is looked at iff the hash of its key is below a threshold, so all its accesses are
-//! seen or none. Distances among sampled blocks are 1/rate times too small and are scaled.
-//! With a bound on blocks the threshold starts at all blocks and is lowered whenever more
-//! are known; an access counted at rate r stands for 1/r accesses, which is the paper's rescaling
-//! of old counts, divided by the final rate.
+//! A block is sampled iff the hash of its key is below a threshold, so either all of its accesses
+//! are measured or none. Distances among sampled blocks are 1/rate times too small and are scaled
+//! up. With a maximum number of blocks, the threshold starts at all blocks and is lowered whenever
+//! more blocks than that are known. An access counted at rate r stands for 1/r accesses; this is
+//! the paper's rescaling of old counts, divided by the final rate.
 //!
-//! The sum of those weights is not the number of accesses: popular blocks are in the sample or
-//! not. The difference is made up at the smallest distances (the paper's SHARDS-adj), which
-//! removes most of the error of skewed workloads. Where too much was counted, the paper lets the
-//! smallest distance go negative; here the excess is taken from the smallest distances in turn. If the sample
-//! has no read at all, or no write, nothing is known of their distances: they count as cold, not as hits.
+//! The sum of those weights differs from the number of accesses, as popular blocks may or may not
+//! be in the sample. The difference is corrected at the smallest distances (the paper's
+//! SHARDS-adj), which removes most of the error on skewed workloads. If the sum is too large, the
+//! paper lets the count of the smallest distance go negative; here the excess is taken from the
+//! smallest distances in turn. If the sample has no read at all, or no write, nothing is known of
+//! their distances: they count as cold, not as hits.
 //!
-//! The hash is stratified (ours): of a group of blocks that is in use as a whole, the sample has its share
-//! and not more or fewer by chance, which is most of what a curve of a workload without hot blocks errs by.
+//! The hash is stratified (our addition): a group of blocks that is in use as a whole has exactly
+//! its share of blocks in the sample, not more or fewer by chance, which would be most of the error
+//! on a workload without hot blocks.
 //!
-//! Source: Waldspurger et al., *Efficient MRC Construction with SHARDS*, FAST 2015, sections
-//! 3.1 to 3.3. The paper removes one block at a time, by a priority queue; here an eighth of the
-//! sample is dropped at once, without one. Does badly on small workloads and where
-//! a few blocks carry most accesses: at 100 sampled blocks errors of several percent are normal.
+//! Source: Waldspurger et al., *Efficient MRC Construction with SHARDS*, FAST 2015, sections 3.1 to
+//! 3.3. The paper removes one block at a time, using a priority queue; here an eighth of the sample
+//! is dropped at once, without a queue. Does badly on small workloads and where a few blocks carry
+//! most accesses: with 100 sampled blocks, errors of several percent are normal.
 
 use forebay_block::Op;
 
@@ -26,55 +28,57 @@ use crate::cpu::Cpu;
 use crate::histogram::{HistogramBuilder, WEIGHT_ONE};
 use crate::{Distance, LocalityError, ReuseStack};
 
-/// The fewest sampled blocks that a bound may allow.
+/// The smallest allowed maximum number of sampled blocks.
 const BLOCKS_MIN: u64 = 256;
-/// Hashes are this many bits wide; a threshold of all of them samples every block.
+/// Width of a hash in bits; the threshold `1 << HASH_BITS` samples every block.
 pub(crate) const HASH_BITS: u32 = 32;
-/// Bits of a hash that tell the blocks of a group apart: a group is `1 << STRATUM_BITS` blocks.
+/// Number of hash bits that distinguish the blocks of a group: a group is `1 << STRATUM_BITS`
+/// blocks.
 const STRATUM_BITS: u32 = 12;
 const HALF_BITS: u32 = STRATUM_BITS / 2;
 const HALF: u32 = (1 << HALF_BITS) - 1;
-/// Odd, and about the golden section of a half's values.
+/// An odd number, near the golden section of the range of a half.
 const SPREAD: u32 = 39;
-/// Keys that are hashed together.
+/// Number of keys that are hashed together.
 const LANES: usize = 8;
 const HASHES: f64 = (1u64 << HASH_BITS) as f64;
 
-/// Which blocks to look at: of a sample, distances are scaled up, and the number of accesses is corrected
-/// (Waldspurger et al., *Efficient MRC Construction with SHARDS*, FAST 2015, sections 3.1 to 3.3). Errs on small
-/// workloads and where a few blocks carry most accesses: with 100 sampled blocks by several percent.
+/// Which blocks to measure. For a sample, distances are scaled up and the number of accesses is
+/// corrected (Waldspurger et al., *Efficient MRC Construction with SHARDS*, FAST 2015, sections 3.1
+/// to 3.3). Inaccurate on small workloads and where a few blocks carry most accesses: with 100
+/// sampled blocks, errors of several percent are normal.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Sampling {
-    /// All: exact.
+    /// All blocks: exact.
     #[default]
     All,
     /// A share of the blocks, at least 2^-33 and at most 1.
     Rate(f64),
-    /// So many blocks at most (at least 256), at a rate that falls as the workload grows.
+    /// At most this many blocks (256 or more), at a rate that falls as the workload grows.
     MaxBlocks(u64),
 }
 
-/// A sample as it is taken.
+/// The state of sampling.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
-    /// Hashes below this are sampled.
+    /// Blocks whose hash is below this are sampled.
     threshold: u64,
-    /// The share of blocks that this is, of those in its slice.
+    /// The share of the blocks of the slice that is sampled.
     rate: f64,
-    /// The number of slices of which this samples one.
+    /// The number of slices into which the workload is split; this samples one of them.
     slices: f64,
     blocks_max: u64,
-    /// Accesses seen, sampled or not.
+    /// Number of reads seen, sampled or not; likewise `writes`.
     reads: u64,
     writes: u64,
-    /// The sampled part of a batch, kept for its memory.
+    /// The sampled part of a batch, with `ops`; kept to reuse their allocations.
     keys: Vec<u64>,
     ops: Vec<Op>,
     cpu: Cpu,
 }
 
 impl Sample {
-    /// A sample, unless all blocks are to be looked at.
+    /// Creates the state of sampling; `None` if all blocks are measured.
     pub(crate) fn new(sampling: Sampling) -> Result<Option<Self>, LocalityError> {
         let (rate, blocks_max) = match sampling {
             Sampling::All => return Ok(None),
@@ -91,13 +95,13 @@ impl Sample {
         Ok(Some(Self { threshold, rate, slices, blocks_max, reads, writes, keys, ops, cpu }))
     }
 
-    /// The sampling of one of `slices` slices: distances grow by as much, but accesses weigh as before, since
-    /// the slices are added up.
+    /// Makes this the sampling of one of `slices` slices: distances are scaled by that factor too,
+    /// but accesses weigh the same, since the counts of slices are added up.
     pub(crate) fn of_slices(self, slices: usize) -> Self {
         Self { slices: slices as f64, ..self }
     }
 
-    /// A stack for what a sample passes on.
+    /// Creates a stack for the sampled accesses.
     pub(crate) fn stack(distance: Distance, sampling: Sampling) -> ReuseStack {
         match sampling {
             Sampling::All | Sampling::Rate(_) => ReuseStack::new(distance),
@@ -105,12 +109,12 @@ impl Sample {
         }
     }
 
-    /// The share of blocks looked at, now, of those in its slice.
+    /// Returns the share of the blocks of the slice that is sampled now.
     pub(crate) fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// Passes the sampled accesses on to `stack` and counts what they are.
+    /// Passes the sampled accesses to `stack`, and adds their reuses to `counts`.
     pub(crate) fn access_batch(
         &mut self,
         stack: &mut ReuseStack,
@@ -121,7 +125,7 @@ impl Sample {
         if keys.len() != ops.len() {
             return Err(LocalityError::UnequalBatch { keys: keys.len(), ops: ops.len() });
         }
-        // Small enough that the bound on blocks is exceeded by an eighth at most.
+        // Small enough to exceed the maximum number of blocks by at most an eighth.
         let step = (self.blocks_max / 8).min(4096) as usize;
         for (keys, ops) in keys.chunks(step).zip(ops.chunks(step)) {
             self.filter(keys, ops);
@@ -140,7 +144,7 @@ impl Sample {
         Ok(())
     }
 
-    /// The accesses seen, sampled or not: reads, writes.
+    /// Returns the numbers of reads and of writes seen, sampled or not.
     pub(crate) fn seen(&self) -> (u64, u64) {
         (self.reads, self.writes)
     }
@@ -171,7 +175,8 @@ impl Sample {
         // The threshold is above 0, and may be beyond 32 bits.
         let last = ((self.threshold - 1) >> (HASH_BITS - STRATUM_BITS)) as u32;
         for (keys, ops) in keys.chunks(LANES).zip(ops.chunks(LANES)) {
-            // First whether any may be sampled, without branches, for many at a time: mostly none is.
+            // First check whether any key may be sampled: without branches, so that many are
+            // checked at a time, and mostly none is.
             let (mut strata, mut any) = ([u32::MAX; LANES], false);
             for (stratum_of, &key) in strata.iter_mut().zip(keys) {
                 *stratum_of = stratum(key);
@@ -181,7 +186,7 @@ impl Sample {
                 continue;
             }
             for ((&stratum, &key), &op) in strata.iter().zip(keys).zip(ops) {
-                // Only the last stratum is sampled in part.
+                // Only the last stratum below the threshold is sampled in part.
                 let sampled =
                     stratum < last || stratum == last && sample_hash(key).0 < self.threshold;
                 if sampled && !matches!(op, Op::Trim | Op::Flush) {
@@ -192,7 +197,7 @@ impl Sample {
         }
     }
 
-    /// Lowers the threshold so that seven eighths of the bound remain.
+    /// Lowers the threshold so that seven eighths of the maximum number of blocks remain.
     fn shrink(&mut self, stack: &mut ReuseStack) {
         let mut hashes = Vec::with_capacity(stack.blocks_known() as usize);
         stack.for_each_key(|key| hashes.push(sample_hash(key).0 as u32));
@@ -205,17 +210,17 @@ impl Sample {
     }
 }
 
-/// Operations for which `is` says so; counted in bytes first, which is done many at a time.
+/// Counts the operations for which `is` is true; uses 8-bit sums first, which vectorize.
 #[inline(always)]
 fn count(ops: &[Op], is: impl Fn(Op) -> bool) -> u64 {
     let of = |ops: &[Op]| ops.iter().map(|&op| u8::from(is(op))).sum::<u8>();
     ops.chunks(u8::MAX.into()).map(|ops| u64::from(of(ops))).sum()
 }
 
-/// The bound on hashes that lets a share of the blocks pass.
+/// Returns the threshold that samples a share `rate` of the blocks.
 ///
 /// # Errors
-/// If the share is more than all, or less than half of what one hash stands for.
+/// If `rate` is above 1, or below half of the share of a single hash value.
 pub(crate) fn threshold(rate: f64) -> Result<u64, LocalityError> {
     match rate * HASHES {
         hashes if hashes >= 0.5 && rate <= 1.0 => Ok(hashes.round() as u64),
@@ -223,9 +228,9 @@ pub(crate) fn threshold(rate: f64) -> Result<u64, LocalityError> {
     }
 }
 
-/// A hash `HASH_BITS` wide that decides whether a block is sampled, and another as wide, independent of it;
-/// both independent of the one that places blocks in the table. Which blocks are sampled must not
-/// follow from how they are numbered.
+/// Returns two independent hashes, each `HASH_BITS` wide: the first decides whether a block is
+/// sampled. Both are independent of the hash that places blocks in the table. Which blocks are
+/// sampled must not depend on how they are numbered.
 #[inline(always)]
 pub(crate) fn sample_hash(key: u64) -> (u64, u64) {
     // The finaliser of SplitMix64.
@@ -237,13 +242,15 @@ pub(crate) fn sample_hash(key: u64) -> (u64, u64) {
     (u64::from(stratum(key)) << (HASH_BITS - STRATUM_BITS) | within, hash & 0xffff_ffff)
 }
 
-/// The upper bits of the first hash: different ones for each of the 4,096 blocks of a group with consecutive
-/// keys. So of a group that is in use as a whole, a share of the hashes samples that share of the blocks,
-/// give or take one, where independent hashes would do so on average only. Within the group the order is
-/// as good as random, so that a part of it, or blocks at fixed distances, are sampled as chance has it.
+/// Returns the upper bits of the first hash: a different value for each of the 4,096 blocks of a
+/// group with consecutive keys. So in a group that is in use as a whole, a share of the hashes
+/// samples that share of the blocks, to within one block, where independent hashes would do so only
+/// on average. Within the group the order is as good as random, so that parts of it, or blocks at
+/// fixed distances, are sampled as by chance.
 ///
-/// It is that of a Feistel network of three rounds, keyed by the group: 32 bits wide, so that many are
-/// computed at a time. The odd factor takes neighbours far apart before they are shifted together.
+/// The value comes from a Feistel network of three rounds, keyed by the group, in 32-bit arithmetic
+/// so that many are computed at a time. The odd factor moves neighbours far apart before they are
+/// shifted together.
 #[inline(always)]
 fn stratum(key: u64) -> u32 {
     let high = ((key >> (32 + STRATUM_BITS)) as u32).wrapping_mul(0x27d4_eb2f);
@@ -358,7 +365,8 @@ mod tests {
             assert_eq!(sample.accesses(), exact.accesses());
             for size in (1..=20).map(|i| 5000 * i) {
                 let [a, b] = [&exact, &sample].map(|h| CurvePoint::at(h, size).miss_ratio);
-                // 2,000 sampled blocks; uncorrected, a third of all accesses count 50 times.
+                // The sample has 2,000 blocks; without the correction, a third of all accesses
+                // would count 50 times.
                 assert!((a - b).abs() < 0.04, "{sampled}: {a} exact, {b} sampled at {size}");
             }
         }
@@ -435,7 +443,7 @@ mod tests {
             let strata = hashes.iter().map(|hash| hash >> (HASH_BITS - STRATUM_BITS));
             assert!(strata.eq(0..group), "group {number}");
         }
-        // Which ones differs from group to group.
+        // Which blocks are sampled differs from group to group.
         let sampled = |number: u64| {
             let of = (0..group).filter(move |&i| sample_hash(number * group + i).0 < 1 << 28);
             of.collect::<Vec<_>>()

@@ -1,14 +1,16 @@
-//! One large workload in slices: each takes a share of the blocks by hash, and is measured on its own, on
-//! whatever thread; the curves are merged, and what they differ by bounds the error.
+//! Measures a large workload in slices. Each slice takes a share of the blocks by hash and is
+//! measured separately, on any thread. The curves are merged, and their spread bounds the error.
 //!
-//! A slice of `n` sees one block in `n`, or fewer if it is sampled as well, and so is a SHARDS sample
-//! ([`crate::Sampling`]): its distances are scaled by `n`. No two slices share a block, so their estimates
-//! are independent draws, and the merged histogram, the sum of theirs, is their mean. All slices together
-//! see each access once: counts of accesses, of blocks and of cold misses are exact when nothing else is
-//! sampled, and only distances are estimated. What is lost against one measurement of all blocks is the
-//! smallest sizes: within a slice, a cache of less than some ten times `n` blocks has a few blocks only.
+//! One of `n` slices contains one block in `n`, or fewer if the workload is sampled as well, and is
+//! therefore a SHARDS sample ([`crate::Sampling`]): its distances are scaled by `n`. No two slices
+//! share a block, so their estimates are independent, and the merged histogram, which is the sum of
+//! theirs, is their mean. All slices together count each access once: without sampling, the numbers
+//! of accesses, blocks and cold misses are exact, and only distances are estimated. Compared with
+//! one measurement of all blocks, the smallest sizes are less precise: in a slice, a cache of less
+//! than about ten times `n` blocks has only a few blocks.
 //!
-//! Bounds: see [`Interval`]. They cover which blocks fell into which slice, and nothing else.
+//! Bounds: see [`Interval`]. They cover the error from the assignment of blocks to slices, and no
+//! other.
 
 use forebay_block::{BlockAddr, BlockIndex, BlockSize, Op, Request};
 use serde::{Deserialize, Serialize};
@@ -20,7 +22,7 @@ use crate::{
     BlockKeys, BlockSample, CurvePoint, Distance, LocalityError, ReuseHistogram, ReuseStack,
 };
 
-/// Accesses collected for a slice before they are handed on.
+/// Number of accesses in a full batch.
 const BATCH: usize = 4096;
 
 /// Block accesses of one slice, in order.
@@ -53,9 +55,9 @@ pub struct Slicer {
     block_size: BlockSize,
     keys: BlockKeys,
     batches: Vec<SliceBatch>,
-    /// Which may be looked at.
+    /// Selects the sampled blocks and the slice of each.
     sample: BlockSample,
-    /// The only slice that is handed on, if not all are.
+    /// The only slice whose batches are passed to the caller; `None` for all slices.
     only: Option<usize>,
     seen: Accesses,
 }
@@ -69,7 +71,7 @@ pub struct Accesses {
     pub writes: u64,
 }
 
-/// What one slice measures; belongs to one thread at a time.
+/// The measurement of one slice; used by one thread at a time.
 #[derive(Clone, Debug)]
 pub struct Slice {
     stack: ReuseStack,
@@ -87,18 +89,19 @@ pub struct SliceCounts {
     rate: f64,
 }
 
-/// Slices, merged.
+/// The merged histogram of all slices.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SlicedHistogram {
     /// The histogram of all slices together.
     pub merged: ReuseHistogram,
-    /// Each slice on its own, scaled to its share of the accesses.
+    /// The histogram of each slice, scaled to an equal share of all accesses.
     pub slices: Vec<ReuseHistogram>,
 }
 
 impl Slicer {
-    /// Splits requests into blocks of `block_size` and these into `slices` slices, of which `sampling`
-    /// looks at a part; a bound on blocks is one for all slices together.
+    /// Creates a slicer that splits requests into blocks of `block_size`, and the blocks selected
+    /// by `sampling` into `slices` slices. A maximum number of sampled blocks applies to all slices
+    /// together.
     ///
     /// # Errors
     /// If the sampling rate or bound is out of range.
@@ -118,22 +121,23 @@ impl Slicer {
         Ok(Self { block_size, keys, batches, sample, only: None, seen })
     }
 
-    /// Hands on slice `slice` only; accesses are still counted in all slices.
+    /// Passes only the batches of slice number `slice` to the caller; [`Slicer::accesses`] still
+    /// counts all slices.
     #[must_use]
     pub fn only(self, slice: usize) -> Self {
         Self { only: Some(slice), ..self }
     }
 
-    /// The accesses of all slices.
+    /// Returns the number of accesses in all slices, sampled or not.
     pub fn accesses(&self) -> Accesses {
         self.seen
     }
 
-    /// Splits one request; batches that are full are handed on with the number of their slice. Trims and
-    /// flushes are no accesses.
+    /// Splits one request. Calls `full` with each batch that becomes full and the number of its
+    /// slice. Trims and flushes do not count as accesses.
     ///
     /// # Errors
-    /// If the workload spreads over too many regions, and as `full` does.
+    /// If the workload spreads over too many regions, and the errors of `full`.
     pub fn add<E: From<LocalityError>>(
         &mut self,
         request: &Request,
@@ -166,10 +170,10 @@ impl Slicer {
         Ok(())
     }
 
-    /// Hands on what is left.
+    /// Calls `full` with the remaining batch of every slice, even if it is empty.
     ///
     /// # Errors
-    /// As `full` does.
+    /// The errors of `full`.
     pub fn finish<E>(
         &mut self,
         mut full: impl FnMut(usize, SliceBatch) -> Result<(), E>,
@@ -182,7 +186,7 @@ impl Slicer {
 }
 
 impl Slice {
-    /// One of `slices` slices of a workload.
+    /// Creates the measurement of one of `slices` slices of a workload.
     ///
     /// # Errors
     /// If the sampling rate or bound is out of range.
@@ -204,29 +208,31 @@ impl Slice {
         Ok(Self { stack, counts, sample })
     }
 
-    /// Measures accesses of this slice, in order.
+    /// Measures a batch of this slice. Batches must come in the order in which [`Slicer`] returns
+    /// them.
     ///
     /// # Errors
-    /// If more blocks are held than can be ordered.
+    /// If the slice holds more blocks than can be ordered.
     pub fn measure(&mut self, batch: &SliceBatch) -> Result<(), LocalityError> {
         self.sample.access_batch(&mut self.stack, &mut self.counts, &batch.keys, &batch.ops)
     }
 
-    /// What it has counted.
+    /// Returns the counts.
     pub fn into_counts(self) -> SliceCounts {
         let Self { stack, counts, sample } = self;
         SliceCounts { counts, blocks_known: stack.blocks_known(), rate: sample.rate() }
     }
 }
 
-/// Merges all slices of a workload.
+/// Merges all slices of the workload that `slicer` has split.
 pub fn merge_slices(slicer: &Slicer, slices: Vec<Slice>) -> SlicedHistogram {
     let distance = slices.first().map_or(Distance::Trd, |slice| slice.stack.distance());
     let counts = slices.into_iter().map(Slice::into_counts).collect();
     merge_slice_counts(distance, slicer.accesses(), counts)
 }
 
-/// Merges what all slices of a workload with these accesses have counted, in their order.
+/// Merges the counts of all slices of a workload, given in order of slice number. `seen` is the
+/// number of accesses in the workload.
 pub fn merge_slice_counts(
     distance: Distance,
     seen: Accesses,
@@ -252,8 +258,8 @@ pub fn merge_slice_counts(
 }
 
 impl SlicedHistogram {
-    /// Where the miss ratio of a cache of `size_blocks` blocks is, at a confidence of about 95 %; `None`
-    /// from a single slice.
+    /// Returns an interval that contains the miss ratio of a cache of `size_blocks` blocks with a
+    /// confidence of about 95 %; `None` with fewer than two slices.
     pub fn bounds(&self, size_blocks: u64) -> Option<Interval> {
         let at = |histogram| CurvePoint::at(histogram, size_blocks).miss_ratio;
         let parts: Vec<f64> = self.slices.iter().map(at).collect();
@@ -383,7 +389,7 @@ mod tests {
                 }
             }
         }
-        // Expected 274 of 288; the sizes and samplings of one seed go together.
+        // 95 % of 288 is 274; results for the sizes and samplings of one seed are correlated.
         assert!(held >= 250 && asked == 288, "{held} of {asked}");
         assert!(width / 288.0 < 0.05, "{}", width / 288.0);
     }

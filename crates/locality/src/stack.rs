@@ -1,4 +1,4 @@
-//! Exact reuse distances: the table of last accesses and the timeline, driven by batches.
+//! Exact reuse distances, from the table of last accesses and the timeline, in batches.
 
 use forebay_block::Op;
 
@@ -10,17 +10,18 @@ use crate::table::{FIRST_TIME, NOT_HELD, Place, Table, hash};
 use crate::timeline::{TIMES_MAX, Timeline};
 use crate::write_only::WriteOnlyStack;
 
-/// Accesses in flight together: their table slots and bitmap lines are asked for, then used.
+/// Number of accesses processed together: their table slots and bitmap lines are prefetched before
+/// use.
 const CHUNK: usize = 64;
 
-/// What the distance says about one access.
+/// The reuse distance of one access.
 ///
-/// Ordered by the size of the cache that it takes to hit: cold accesses are last.
+/// Ordered by the cache size needed for a hit: cold accesses are last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Reuse(u32);
 
 impl Reuse {
-    /// The block was not held by a cache of any size: it is new, or it was invalidated.
+    /// No cache held the block, whatever its size: the block is new, or was invalidated.
     pub const COLD: Reuse = Reuse(u32::MAX);
     /// The distance does not measure this kind of access.
     pub const UNMEASURED: Reuse = Reuse(u32::MAX - 1);
@@ -31,18 +32,18 @@ impl Reuse {
         Reuse(distance)
     }
 
-    /// The number of other blocks kept more recently, if this is a measured reuse. A cache of
-    /// more blocks than that holds the block.
+    /// Returns the number of other blocks kept more recently, if this is a measured reuse. A cache
+    /// of more blocks than that holds the block.
     #[inline(always)]
     pub const fn distance(self) -> Option<u32> {
         if self.0 < Self::UNMEASURED.0 { Some(self.0) } else { None }
     }
 }
 
-/// The LRU stack of a workload, as a function from access to reuse distance.
+/// The LRU stack of a workload: returns the reuse distance of each access.
 ///
-/// Exact, for any number of blocks up to about 3.7 billion, in 20 to 40 bytes per distinct block.
-/// Keys are any 64-bit names of blocks ([`crate::BlockKeys`]).
+/// Distances are exact for up to about 3.7 billion blocks. Takes 20 to 40 bytes of memory per
+/// distinct block. Keys are any 64-bit names of blocks ([`crate::BlockKeys`]).
 ///
 /// ```
 /// use forebay_block::Op::Read;
@@ -62,25 +63,25 @@ pub struct ReuseStack {
     cpu: Cpu,
 }
 
-/// What orders the blocks.
+/// The order of the blocks in the stack.
 #[derive(Clone, Debug)]
 enum Order {
-    /// When they were accessed last.
+    /// By time of last access.
     Recency(Recency),
-    /// [`Distance::LruWriteOnly`] alone.
+    /// The order for [`Distance::LruWriteOnly`] only.
     WriteOnly(WriteOnlyStack),
 }
 
-/// Blocks and holes by time.
+/// Blocks and holes, ordered by time.
 #[derive(Clone, Debug)]
 struct Recency {
     timeline: Timeline,
-    /// Holes, for [`Distance::LruReadOnly`] alone.
+    /// Holes, for [`Distance::LruReadOnly`] only.
     holes: Holes,
 }
 
 impl ReuseStack {
-    /// An empty stack for one kind of distance.
+    /// Creates an empty stack for one kind of distance.
     pub fn new(distance: Distance) -> Self {
         Self::with_times_max(distance, TIMES_MAX)
     }
@@ -96,8 +97,8 @@ impl ReuseStack {
         Self { distance, table: Table::new(), order, cpu: Cpu::detect() }
     }
 
-    /// An empty stack for accesses of which a sample is taken that shrinks: [`ReuseStack::retain`] is going to be
-    /// called.
+    /// Creates an empty stack for a sample that shrinks: [`ReuseStack::retain`] can be called on
+    /// it.
     pub(crate) fn of_shrinking_sample(distance: Distance) -> Self {
         let mut stack = Self::new(distance);
         if let Order::Recency(recency) = &mut stack.order {
@@ -106,18 +107,18 @@ impl ReuseStack {
         stack
     }
 
-    /// The kind of distance.
+    /// Returns the kind of distance.
     pub fn distance(&self) -> Distance {
         self.distance
     }
 
-    /// Processes accesses in order and appends what they are to `reuses`, one for one.
+    /// Processes accesses in order, and appends one reuse for each to `reuses`.
     ///
-    /// Batches of some hundred accesses are fastest: memory is fetched ahead within a batch.
+    /// Batches of several hundred accesses are fastest: memory is prefetched within a batch.
     ///
     /// # Errors
-    /// If the slices differ in length (then nothing was processed), or if more blocks are held
-    /// than 32-bit times can order (then `reuses` says how many were processed).
+    /// If the slices differ in length (nothing is processed), or if more blocks are held than
+    /// 32-bit times can order (the length of `reuses` then tells how many accesses were processed).
     pub fn access_batch(
         &mut self,
         keys: &[u64],
@@ -127,7 +128,7 @@ impl ReuseStack {
         self.for_each_chunk(keys, ops, |_, chunk| reuses.extend_from_slice(chunk))
     }
 
-    /// Processes accesses in order and hands them on, some at a time, with what they are.
+    /// Processes accesses in order, and passes them and their reuses to `sink` in chunks.
     #[inline]
     pub(crate) fn for_each_chunk(
         &mut self,
@@ -150,12 +151,12 @@ impl ReuseStack {
         Ok(())
     }
 
-    /// Number of distinct blocks known, held or not.
+    /// Number of distinct blocks in the table, held or not.
     pub fn blocks_known(&self) -> u64 {
         self.table.len()
     }
 
-    /// How many accesses may follow before the times must be renumbered.
+    /// Number of accesses possible before the times must be renumbered.
     #[inline(always)]
     fn remaining(&self) -> u32 {
         match &self.order {
@@ -164,7 +165,8 @@ impl ReuseStack {
         }
     }
 
-    /// Every block known, with [`FIRST_TIME`] plus its depth in the stack in place of its time.
+    /// Returns a copy of the table with [`FIRST_TIME`] plus the depth of each held block in the
+    /// stack in place of its time.
     pub(crate) fn depths(&self) -> Table {
         let mut table = self.table.clone();
         match &self.order {
@@ -176,16 +178,15 @@ impl ReuseStack {
         table
     }
 
-    /// Visits the keys of all blocks known, in no particular order.
+    /// Visits the keys of all blocks in the table, in no particular order.
     pub(crate) fn for_each_key(&self, visit: impl FnMut(u64)) {
         self.table.for_each_key(visit);
     }
 
-    /// Forgets every block whose key `keep` refuses, as if it had never been accessed.
+    /// Forgets every block whose key `keep` rejects, as if it had never been accessed.
     ///
-    /// Not quite so where invalidated blocks or reads that do not allocate matter
-    /// ([`Distance::LruReadOnly`], [`Distance::LruWriteOnly`]): there forgotten blocks have moved others,
-    /// which stay where they are.
+    /// For [`Distance::LruReadOnly`] and [`Distance::LruWriteOnly`] this is only approximate: the
+    /// forgotten blocks have moved other blocks, which stay where they are.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
         match &mut self.order {
             Order::Recency(Recency { timeline, holes }) => {
@@ -204,7 +205,7 @@ impl ReuseStack {
         }
     }
 
-    /// Renumbers all times without gaps, when they are used up.
+    /// Renumbers all times without gaps, after they are used up.
     #[cold]
     fn renumber(&mut self) -> Result<(), LocalityError> {
         match &mut self.order {
@@ -278,8 +279,8 @@ fn run_avx2<R: Rule>(
     run::<R>(table, recency, keys, ops, out);
 }
 
-/// At most [`CHUNK`] accesses, for which the timeline has room, in three passes: ask for table
-/// slots, find them and ask for bitmap lines, count.
+/// Processes at most [`CHUNK`] accesses, for which the timeline has room, in three passes: prefetch
+/// table slots, find them and prefetch bitmap lines, count.
 #[inline(always)]
 fn run<R: Rule>(
     table: &mut Table,
@@ -308,7 +309,7 @@ fn run<R: Rule>(
             (false, true) => timeline.take(time),
             (true, true) => {
                 let later = timeline.later(time);
-                // A dropped block leaves a hole; so does one that fills a hole further up.
+                // A dropped block leaves a hole; so does a block that fills a hole further up.
                 match effect.keep {
                     Keep::Drop => holes.push(time, key),
                     _ => match holes.pop_above(time) {
@@ -345,8 +346,8 @@ fn run<R: Rule>(
     }
 }
 
-/// The places of all keys, found again from the start if finding one has moved the table: the
-/// second time none is new.
+/// Finds the places of all keys. If finding one has moved the table, finds all again from the
+/// start; the second time no key is new.
 #[inline(always)]
 fn find_places(
     table: &mut Table,
@@ -375,7 +376,7 @@ mod tests {
     use Op::{Read, Write};
     use proptest::prelude::*;
 
-    /// The definition, in quadratic time: blocks held, most recent first.
+    /// The definition of the distances, in quadratic time: blocks held, most recent first.
     #[derive(Default)]
     struct Naive(Vec<u64>);
 
@@ -428,7 +429,8 @@ mod tests {
         }
     }
 
-    /// By the definition: the size of the largest cache that misses, in caches of all sizes.
+    /// Measures by the definition: simulates caches of all sizes and returns the size of the
+    /// largest one that misses.
     fn by_caches(distance: Distance, accesses: &[(u64, Op)]) -> Vec<Reuse> {
         let blocks: std::collections::BTreeSet<u64> = accesses.iter().map(|&(k, _)| k).collect();
         let mut caches: Vec<Lru> = (1..=blocks.len()).map(|n| Lru(n, Vec::new())).collect();
@@ -446,7 +448,7 @@ mod tests {
         accesses.iter().map(reuse).collect()
     }
 
-    /// As many of the accesses as the definition of a distance takes bearable time for.
+    /// Returns as many of the accesses as the slow definition can measure in reasonable time.
     fn bearable(distance: Distance, accesses: &[(u64, Op)]) -> &[(u64, Op)] {
         let by_caches = matches!(distance, Distance::LruReadOnly | Distance::LruWriteOnly);
         let blocks_of_many = accesses.iter().any(|&(key, _)| key >= 300);
@@ -513,7 +515,7 @@ mod tests {
 
     #[test]
     fn distances_are_right_when_time_wraps_many_times() {
-        // 512 times and up to 300 blocks: renumbered every few hundred accesses.
+        // With 512 times and up to 300 blocks, times are renumbered every few hundred accesses.
         let mut seed = 7u32;
         let accesses: Vec<(u64, Op)> = (0..50_000)
             .map(|_| {

@@ -1,19 +1,20 @@
-//! The table from block key to the time of the block's last access.
+//! A table that maps the key of a block to the time of its last access.
 //!
-//! Open addressing with linear probing over 12-byte slots, in 64 segments chosen by the top bits
-//! of the hash. A segment grows by half when it is four fifths full, alone: what is copied at
-//! one moment is a sixty-fourth of the table, so growth never needs twice the memory. The worst
-//! is 12 / (0.8 / 1.5) = 22.5 bytes per block just after growth, plus the one segment in flight.
-//! Entries are never removed one by one, so a slot keeps its place until its segment grows.
+//! Open addressing with linear probing over 12-byte slots, in 64 segments chosen by the top bits of
+//! the hash. Each segment grows by half, separately, when it is four fifths full: only a
+//! sixty-fourth of the table is copied at a time, so growth never needs twice the memory. The worst
+//! case is 12 / (0.8 / 1.5) = 22.5 bytes per block just after growth, plus the one segment being
+//! copied. Entries are never removed one by one, so a slot keeps its place until its segment grows
+//! or [`Table::retain`] is called.
 
 use crate::cpu::prefetch;
 
 const SEGMENT_BITS: u32 = 6;
 const SEGMENTS: usize = 1 << SEGMENT_BITS;
-/// Slots of a segment when its first block arrives.
+/// Number of slots of a segment when its first block is added.
 const FIRST_SLOTS: usize = 8;
 
-/// The time of a block that is known but not held by the cache measured.
+/// The time of a block that is in the table but not held by the measured cache.
 pub(crate) const NOT_HELD: u32 = 1;
 /// The time in a slot without a block; zero, so that fresh memory is an empty segment.
 const EMPTY: u32 = 0;
@@ -23,7 +24,7 @@ pub(crate) const FIRST_TIME: u32 = 2;
 /// Key (low half, high half) and time: 12 bytes without padding.
 type Slot = [u32; 3];
 
-/// Where a block's slot is, until the table moves.
+/// The place of a block's slot; valid until the segment grows.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Place {
     segment: u32,
@@ -33,7 +34,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, Default)]
 struct Segment {
     slots: Vec<Slot>,
-    /// How many blocks may still be added before the segment grows.
+    /// Number of blocks that can be added before the segment grows.
     room: u32,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct Table {
     len: u64,
 }
 
-/// Spreads keys over 64 bits: the halves of a 128-bit product, folded.
+/// Hashes a key to 64 bits: the two halves of a 128-bit product, combined by XOR.
 #[inline(always)]
 pub(crate) fn hash(key: u64) -> u64 {
     let product = u128::from(key ^ 0x2d35_8dcc_aa6c_78a5) * 0x9e37_79b9_7f4a_7c15;
@@ -55,12 +56,12 @@ impl Table {
         Self { segments: Box::new(core::array::from_fn(|_| Segment::default())), len: 0 }
     }
 
-    /// Number of blocks known.
+    /// Number of blocks in the table.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Asks for the memory where the block of `hash` will be looked for.
+    /// Prefetches the slot at which the search for the block of `hash` starts.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
         let slots = &self.segments[segment_of(hash)].slots;
@@ -69,8 +70,8 @@ impl Table {
         }
     }
 
-    /// The place of the block `key`, added as not held if it is new, and whether places handed
-    /// out before have become invalid.
+    /// Returns the place of the block `key`, which is added as not held if it is new, and whether
+    /// places returned before have become invalid.
     #[inline(always)]
     pub(crate) fn place(&mut self, key: u64, hash: u64) -> (Place, bool) {
         let (low, high) = (key as u32, (key >> 32) as u32);
@@ -79,7 +80,8 @@ impl Table {
         loop {
             let segment = &mut self.segments[number];
             let mut at = home(hash, segment.slots.len());
-            // A segment always has an empty slot, so the search ends; one without slots is full.
+            // A segment with slots always has an empty one, so the search ends; a segment without
+            // slots counts as full.
             while let Some(slot) = segment.slots.get_mut(at) {
                 if slot[0] == low && slot[1] == high && slot[2] != EMPTY {
                     return (Place { segment: number as u32, slot: at as u32 }, moved);
@@ -100,7 +102,7 @@ impl Table {
         }
     }
 
-    /// The time of the block `key`, if it is known.
+    /// Returns the time of the block `key`, if it is in the table.
     #[inline]
     pub(crate) fn find(&self, key: u64, hash: u64) -> Option<u32> {
         let slots = &self.segments[segment_of(hash)].slots;
@@ -124,7 +126,7 @@ impl Table {
         self.segments[place.segment as usize % SEGMENTS].slots[place.slot as usize][2] = time;
     }
 
-    /// If `key` is known, it is not held any more.
+    /// Marks the block `key` as not held, if it is in the table.
     pub(crate) fn drop_held(&mut self, key: u64, hash: u64) {
         if self.find(key, hash).is_some() {
             let (place, _) = self.place(key, hash);
@@ -143,13 +145,14 @@ impl Table {
         }
     }
 
-    /// Visits the keys of all blocks known.
+    /// Visits the keys of all blocks in the table.
     pub(crate) fn for_each_key(&self, mut visit: impl FnMut(u64)) {
         let slots = self.segments.iter().flat_map(|segment| &segment.slots);
         slots.filter(|slot| slot[2] != EMPTY).for_each(|&slot| visit(key_of(slot)));
     }
 
-    /// Forgets the blocks for which `keep` (given key and time) says no.
+    /// Removes the blocks for which `keep`, given key and time, returns false. Invalidates all
+    /// places.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(u64, u32) -> bool) {
         for segment in self.segments.iter_mut() {
             let slots = segment.slots.len();
@@ -176,7 +179,7 @@ impl Segment {
         self.refill(slots, old.into_iter().filter(|slot| slot[2] != EMPTY));
     }
 
-    /// Becomes `slots` slots with the entries given.
+    /// Replaces the slots by `slots` new ones that hold the given entries.
     fn refill(&mut self, slots: usize, entries: impl Iterator<Item = Slot>) {
         self.slots = vec![[0; 3]; slots];
         self.room = (slots * 4 / 5) as u32;
@@ -201,7 +204,8 @@ fn segment_of(hash: u64) -> usize {
     (hash >> (64 - SEGMENT_BITS)) as usize
 }
 
-/// Where in a segment of `slots` slots the search for `hash` begins; 0 for an empty one.
+/// Returns the slot at which the search for `hash` starts in a segment of `slots` slots; 0 if it
+/// has none.
 #[inline(always)]
 fn home(hash: u64, slots: usize) -> usize {
     ((((hash << SEGMENT_BITS) >> 32) * slots as u64) >> 32) as usize
@@ -214,7 +218,7 @@ mod tests {
 
     #[test]
     fn colliding_keys_are_told_apart_through_growth() {
-        // Keys of one segment that all want the first few slots of it.
+        // Keys of one segment whose searches all start in its first few slots.
         let keys: Vec<u64> =
             (0..4_000_000u64).filter(|&k| hash(k) >> 48 == 5 << (48 - 42)).collect();
         assert!(keys.len() > 20, "only {} colliding keys found", keys.len());

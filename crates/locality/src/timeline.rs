@@ -1,27 +1,28 @@
-//! Which access times are the latest of their block, and how many such times precede another.
+//! The set of access times that are the last of their block, with the number of them before any
+//! time.
 //!
-//! A bitmap over time holds one bit per block kept, at the block's last access. The distance of
-//! a reuse is the number of bits above the block's old one. Counting is a Fenwick tree's task;
-//! here it is a wide one: every node is one 64-byte line of running counts (`node[i]` counts the
-//! bits under children 0 to i-1), so that a query adds one number per level and an update adds
-//! to the tail of one line per level, without branches, as vector code. Leaves are 512 bits,
-//! nodes above them have 32 children (16-bit counts), further up 16 children (32-bit counts).
+//! A bitmap over time holds one bit per block kept, at the block's last access. The distance of a
+//! reuse is the number of bits after the old bit of the block. A Fenwick tree can count these bits;
+//! here it is a wide one. Every node is one 64-byte line of running counts (`node[i]` counts the
+//! bits under children 0 to i-1), so that a query adds one number per level, and an update adds to
+//! the tail of one line per level, without branches, as vector code. Leaves are 512 bits, nodes
+//! above them have 32 children (16-bit counts), and nodes further up 16 children (32-bit counts).
 //!
-//! The leaf that time is in is not in the tree yet; it is added when time leaves it. Time is 32
-//! bits wide: when it reaches the end, the times are renumbered without gaps ([`Timeline::rank`]
-//! gives the new ones) and the timeline starts over.
+//! The leaf that contains the next time is not in the tree yet; it is added when it is full. Time
+//! is 32 bits wide: when it reaches the end, the times are renumbered without gaps
+//! ([`Timeline::rank`] returns the new ones, counted from 0), and the timeline starts over.
 
 use crate::table::FIRST_TIME;
 
 const LEAF_BITS: u32 = 512;
 const LEAF_SHIFT: u32 = LEAF_BITS.trailing_zeros();
 const LEAF_WORDS: usize = (LEAF_BITS / 64) as usize;
-/// The longest timeline: times fit 32 bits with room for the end.
+/// The length of the longest timeline: times fit in 32 bits, and so does the end.
 pub(crate) const TIMES_MAX: u32 = u32::MAX - (LEAF_BITS - 1);
-/// The shortest timeline.
+/// The length of the shortest timeline, unless its maximum is lower.
 const TIMES_MIN: u32 = 1 << 14;
-/// A fresh timeline has at least this many times per block kept, so that renumbering a block is
-/// paid for by as many accesses less one.
+/// A fresh timeline has at least this many times per block kept, so that the cost of renumbering a
+/// block is spread over at least three accesses.
 const TIMES_PER_BLOCK: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -45,14 +46,14 @@ pub(crate) struct Timeline {
     now: u32,
     /// The time at which the timeline is used up.
     end: u32,
-    /// Bits set.
+    /// Number of bits set: blocks kept.
     kept: u32,
-    /// The longest that this timeline may become.
+    /// The maximum of `end`.
     end_max: u32,
 }
 
 impl Timeline {
-    /// A timeline that never has more than `end_max` times (rounded down to whole leaves).
+    /// Creates a timeline that never has more than `end_max` times (rounded down to whole leaves).
     pub(crate) fn new(end_max: u32) -> Self {
         let end_max = (end_max & !(LEAF_BITS - 1)).max(LEAF_BITS);
         let mut timeline = Self {
@@ -74,18 +75,19 @@ impl Timeline {
         self.kept
     }
 
-    /// How many accesses may follow before the times must be renumbered.
+    /// Number of accesses possible before the times must be renumbered.
     #[inline(always)]
     pub(crate) fn remaining(&self) -> u32 {
         self.end - self.now
     }
 
-    /// Whether renumbering would gain nothing worth its cost: the blocks fill time itself.
+    /// Returns whether so many blocks are kept that renumbering would gain too few times for its
+    /// cost.
     pub(crate) fn is_crowded(&self) -> bool {
         self.kept > self.end_max / 8 * 7
     }
 
-    /// Number of blocks kept whose last access is before `time`.
+    /// Returns the number of blocks kept whose last access is before `time`.
     #[inline(always)]
     pub(crate) fn rank(&self, time: u32) -> u32 {
         let leaf = (time >> LEAF_SHIFT) as usize;
@@ -99,12 +101,13 @@ impl Timeline {
         rank
     }
 
-    /// The time of the block kept before whose time there are `rank` others, of more than that.
+    /// Returns the time of the kept block that has `rank` kept blocks before it. More than `rank`
+    /// blocks must be kept.
     #[inline(always)]
     pub(crate) fn select(&self, rank: u32) -> u32 {
         let current = (self.now >> LEAF_SHIFT) as usize;
         let (mut child, mut rank) = (0, rank);
-        // The leaf that time is in is not in the tree.
+        // The leaf that contains the next time is not in the tree.
         let in_tree = match self.leaves.get(current) {
             Some(leaf) => self.kept - leaf.0.iter().map(|w| w.count_ones()).sum::<u32>(),
             None => self.kept,
@@ -131,7 +134,8 @@ impl Timeline {
         self.now
     }
 
-    /// Takes the block last accessed at `time` out, and says how many are kept with later times.
+    /// Removes the block last accessed at `time`, and returns how many kept blocks have later
+    /// times.
     #[inline(always)]
     pub(crate) fn take(&mut self, time: u32) -> u32 {
         let later = self.later(time);
@@ -144,7 +148,8 @@ impl Timeline {
         later
     }
 
-    /// Number of blocks kept whose last access is after `time`, the last access of a kept block.
+    /// Returns the number of blocks kept whose last access is after `time`, which must be the last
+    /// access of a kept block.
     #[inline(always)]
     pub(crate) fn later(&self, time: u32) -> u32 {
         self.kept - self.rank(time) - 1
@@ -164,7 +169,7 @@ impl Timeline {
         time
     }
 
-    /// Asks for the memory that [`Timeline::take`] of `time` will need first.
+    /// Prefetches the memory that [`Timeline::take`] of `time` needs first.
     #[inline(always)]
     pub(crate) fn prefetch(&self, time: u32) {
         if let Some(leaf) = self.leaves.get((time >> LEAF_SHIFT) as usize) {
@@ -172,13 +177,14 @@ impl Timeline {
         }
     }
 
-    /// Starts over with as many blocks as are kept, now at the first times without gaps.
+    /// Starts over with the same number of kept blocks, now at the first times without gaps.
     pub(crate) fn restart(&mut self) {
         let wanted = (u64::from(self.kept) * TIMES_PER_BLOCK).max(u64::from(TIMES_MIN));
         let end = wanted.next_multiple_of(u64::from(LEAF_BITS)).min(u64::from(self.end_max)) as u32;
         self.end = end.max(self.end);
         let leaves = (self.end >> LEAF_SHIFT) as usize;
-        // Freed before the new ones are allocated, so that the two never exist together.
+        // The old vectors are freed before the new ones are allocated, so that both never exist at
+        // once.
         (self.leaves, self.lower, self.upper) = (Vec::new(), Vec::new(), Vec::new());
         self.leaves = vec![Leaf([0; LEAF_WORDS]); leaves];
         self.lower = vec![Lower([0; 32]); leaves.div_ceil(32)];
@@ -194,7 +200,7 @@ impl Timeline {
         }
     }
 
-    /// Adds a leaf that time has left to the tree.
+    /// Adds a full leaf to the tree.
     #[cold]
     #[inline(never)]
     fn leave(&mut self, leaf: usize) {
@@ -221,26 +227,27 @@ impl Timeline {
     }
 }
 
-/// Number of bits set below bit `end` of a leaf.
+/// Returns the number of bits set below bit `end` of a leaf.
 #[inline(always)]
 fn bits_below(words: &[u64; LEAF_WORDS], end: u32) -> u32 {
     let mut bits = 0;
     for (i, word) in words.iter().enumerate() {
         let take = end.saturating_sub(64 * i as u32).min(64);
-        // Shifting in two steps, because a shift by 64 is none.
+        // The shift has two steps, because a shift by 64 in one step is not allowed.
         let mask = !(u64::MAX << (take / 2) << (take - take / 2));
         bits += (word & mask).count_ones();
     }
     bits
 }
 
-/// The bit set that `rank` others stand before, of more than that in a leaf.
+/// Returns the position of the set bit that has `rank` set bits below it. More than `rank` bits of
+/// the leaf must be set.
 #[inline(always)]
 fn select_bit(words: &[u64; LEAF_WORDS], mut rank: u32) -> u32 {
     for (i, &word) in words.iter().enumerate() {
         let bits = word.count_ones();
         if rank < bits {
-            // The lowest bits set are cleared, one by one.
+            // Clear the lowest set bits, one by one.
             let rest = (0..rank).fold(word, |word, _| word & word.wrapping_sub(1));
             return 64 * i as u32 + rest.trailing_zeros();
         }
@@ -269,7 +276,7 @@ mod tests {
             bits.push(true);
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let time = (seed >> 8) as usize % bits.len();
-            // The oldest goes when there are too many, any other now and then.
+            // Remove the oldest if there are too many, and otherwise a random one now and then.
             let oldest = bits.iter().position(|&b| b).unwrap_or(time);
             let time = if timeline.kept() > kept_max { oldest } else { time };
             if bits[time] {

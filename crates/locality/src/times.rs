@@ -1,35 +1,37 @@
-//! When blocks were used last, in line or fixed, and which fixed ones may have come in line: the tree over
-//! time of [`crate::write_only`].
+//! The tree over time of [`crate::write_only`]: when each block was last used, whether it is in
+//! line or fixed, and which fixed blocks may have come in line.
 //!
-//! One slot for each time, 16 slots to a bucket, a binary tree over buckets. Nodes hold sums, and the least
-//! slack beneath; an access changes a few slots and the nodes above them.
+//! There is one slot for each time, 16 slots to a bucket, and a binary tree over the buckets. Nodes
+//! hold sums and the least slack below them; an access changes a few slots and the nodes above
+//! them.
 
 use crate::table::FIRST_TIME;
 
 const BUCKET: usize = 16;
-/// The fewest times.
+/// The minimum number of times.
 const TIMES_MIN: u32 = 1 << 10;
 
-/// How a block lies in the stack.
+/// The kind of place that a block has in the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seat {
-    /// Older than all above it.
+    /// It is older than all blocks above it.
     InLine,
-    /// Newer than something above it: at least `slack` blocks in line are above it and older.
+    /// It is newer than a block above it; at least `slack` blocks in line are above it and older.
     Fixed { position: u32, slack: u32 },
 }
 
 const EMPTY: u32 = u32::MAX;
 const IN_LINE: u32 = u32::MAX - 1;
 
-/// What lies below a node of the tree.
+/// The summary of the slots below a node of the tree.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// Blocks in line.
+    /// Number of blocks in line.
     line: u32,
-    /// Accesses counted.
+    /// Number of accesses counted.
     accesses: u32,
-    /// The least, over fixed blocks, of slack less the accesses counted at earlier times within the node.
+    /// The minimum, over fixed blocks, of the slack minus the accesses counted at earlier times
+    /// within the node.
     least: i64,
 }
 
@@ -46,17 +48,18 @@ impl Node {
     }
 }
 
-/// See the module.
+/// The tree described in the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     /// [`EMPTY`], [`IN_LINE`], or the position of the fixed block used last at this time.
     seats: Vec<u32>,
-    /// For fixed blocks, the slack, and the accesses that had been counted before their time when it was
-    /// right.
+    /// For fixed blocks, the slack when it was last set, plus the accesses counted by then at
+    /// earlier times.
     slacks: Vec<u32>,
-    /// Accesses counted at this time: each takes one off the slack of fixed blocks of later times.
+    /// Accesses counted at each time. Each reduces the slack of fixed blocks with later times by
+    /// one.
     accesses: Vec<u32>,
-    /// The root is node 1; the buckets are the second half.
+    /// The nodes of the tree: the root is node 1, and the second half are the buckets.
     nodes: Vec<Node>,
     held: u32,
     now: u32,
@@ -86,12 +89,13 @@ impl Times {
         self.seats.len() as u32 - self.now
     }
 
-    /// Whether renumbering would gain nothing worth its cost.
+    /// Returns whether so many blocks are held that renumbering would gain too few times for its
+    /// cost.
     pub(crate) fn is_crowded(&self) -> bool {
         self.held > self.times_max / 8 * 7
     }
 
-    /// Puts a block at the next time, and returns that.
+    /// Adds a block at the next time, and returns that time.
     pub(crate) fn record(&mut self, seat: Seat) -> u32 {
         let time = self.now;
         self.now += 1;
@@ -99,7 +103,7 @@ impl Times {
         time
     }
 
-    /// Puts a block at a time that has none.
+    /// Adds a block at a time that has none.
     pub(crate) fn put(&mut self, time: u32, seat: Seat) {
         let at = time as usize;
         match seat {
@@ -113,7 +117,7 @@ impl Times {
         self.refresh(at);
     }
 
-    /// Takes the block of `time` out.
+    /// Removes the block of `time`, and returns its seat as [`Times::seat`] does.
     pub(crate) fn remove(&mut self, time: u32) -> Seat {
         let seat = self.seat(time);
         self.seats[time as usize] = EMPTY;
@@ -122,7 +126,8 @@ impl Times {
         seat
     }
 
-    /// How the block of `time` lies; slack as it was when it was last set.
+    /// Returns the seat of the block of `time`. Its slack is not up to date: it is as stored in
+    /// `slacks`.
     pub(crate) fn seat(&self, time: u32) -> Seat {
         match self.seats[time as usize] {
             EMPTY => unreachable!("no block was used last at time {time}"),
@@ -131,35 +136,35 @@ impl Times {
         }
     }
 
-    /// The fixed block of `time` is in line from now on.
+    /// Moves the fixed block of `time` in line.
     pub(crate) fn fall_in(&mut self, time: u32) {
         self.seats[time as usize] = IN_LINE;
         self.refresh(time as usize);
     }
 
-    /// The slack of the fixed block of `time` has been counted again.
+    /// Sets the slack of the fixed block of `time` after it was counted again.
     pub(crate) fn set_slack(&mut self, time: u32, slack: u32) {
         self.slacks[time as usize] = slack + self.accesses_before(time);
         self.refresh(time as usize);
     }
 
-    /// Takes one off the slack of all fixed blocks used after `time`.
+    /// Reduces the slack of all fixed blocks used after `time` by one.
     pub(crate) fn count_older_than(&mut self, time: u32) {
         self.accesses[time as usize] += 1;
         self.refresh(time as usize);
     }
 
-    /// Takes one off the slack of all fixed blocks.
+    /// Reduces the slack of all fixed blocks by one.
     pub(crate) fn count_older_than_all(&mut self) {
         self.count_older_than(0);
     }
 
-    /// Whether a fixed block may have no slack left.
+    /// Returns whether any fixed block may have no slack left.
     pub(crate) fn any_due(&self) -> bool {
         self.nodes[1].least <= 0
     }
 
-    /// Visits the fixed blocks that may have no slack left, with time and position.
+    /// Calls `visit` with the time and position of each fixed block that may have no slack left.
     pub(crate) fn for_each_due(&self, mut visit: impl FnMut(u32, u32)) {
         self.visit_due(1, 0, &mut visit);
     }
@@ -184,7 +189,7 @@ impl Times {
         self.visit_due(2 * node + 1, right, visit);
     }
 
-    /// Blocks in line that were used after `time`.
+    /// Returns the number of blocks in line that were used after `time`.
     pub(crate) fn newer(&self, time: u32) -> u32 {
         let at = time as usize;
         let end = (at / BUCKET + 1) * BUCKET;
@@ -200,11 +205,13 @@ impl Times {
         newer
     }
 
-    /// Begins to number times without gaps: [`Times::renumbered`] says how, until [`Times::start_over`].
+    /// Starts to renumber times without gaps. Until [`Times::start_over`], [`Times::renumbered`]
+    /// returns the new times.
     pub(crate) fn renumber(&mut self) {
         let (mut next, mut counted) = (FIRST_TIME, 0);
         for at in 0..self.now as usize {
-            // What was counted is taken off the slacks, and its place says the new time.
+            // Subtract the accesses counted so far from the slacks, and store the new time in place
+            // of the count.
             let accesses = core::mem::replace(&mut self.accesses[at], next);
             if self.seats[at] != EMPTY {
                 self.seats[next as usize] = self.seats[at];
@@ -216,12 +223,12 @@ impl Times {
         self.now = next;
     }
 
-    /// What a time has become.
+    /// Returns the new time for an old one.
     pub(crate) fn renumbered(&self, time: u32) -> u32 {
         self.accesses[time as usize]
     }
 
-    /// Ends what [`Times::renumber`] began.
+    /// Finishes the renumbering that [`Times::renumber`] started.
     pub(crate) fn start_over(&mut self) {
         self.allocate();
         for bucket in 0..self.buckets() {
@@ -233,7 +240,7 @@ impl Times {
         }
     }
 
-    /// Forgets all blocks; times go on.
+    /// Forgets all blocks. The next time stays as it is.
     pub(crate) fn clear(&mut self) {
         self.held = 0;
         self.seats.fill(EMPTY);
@@ -241,7 +248,8 @@ impl Times {
         self.nodes.fill(Node::NOTHING);
     }
 
-    /// Room for half as many times again as blocks are held, of which none is beyond `now`.
+    /// Allocates one and a half times as many times as there are blocks held. No block may be at
+    /// `now` or later.
     fn allocate(&mut self) {
         let wanted = (u64::from(self.held) / 2 * 3).max(u64::from(TIMES_MIN));
         let end = wanted.next_multiple_of(BUCKET as u64).min(u64::from(self.times_max)) as usize;
@@ -293,7 +301,7 @@ impl Times {
         node
     }
 
-    /// Brings the nodes above a time up to date.
+    /// Updates the nodes above a time.
     fn refresh(&mut self, at: usize) {
         let bucket = at / BUCKET;
         let mut node = self.buckets() + bucket;

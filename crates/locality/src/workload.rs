@@ -1,4 +1,5 @@
-//! From requests to histograms: splitting into blocks, all volumes together and each on its own.
+//! From requests to histograms: splits requests into blocks, and measures all volumes together,
+//! each volume alone, or both.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,12 +11,12 @@ use crate::{
     keys::REGION_BITS,
 };
 
-/// Block accesses collected before they are measured together.
+/// Number of block accesses collected before they are measured together.
 const BATCH: usize = 1024;
-/// Requests that are looked at together.
+/// Number of requests that are processed together.
 const GROUP: usize = 64;
 
-/// What shares a cache, and so a histogram.
+/// Which volumes share a cache, and so a histogram.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Scope {
     /// All volumes share one cache.
@@ -27,30 +28,31 @@ pub enum Scope {
     Both,
 }
 
-/// How to measure a workload.
+/// Options of the measurement of a workload.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LocalityOptions {
     /// Requests are split into blocks of this size.
     pub block_size: BlockSize,
     /// The kind of reuse distance.
     pub distance: Distance,
-    /// Which blocks are looked at; with [`Scope::PerVolume`], a bound is one per volume.
+    /// Which blocks are measured; with [`Scope::PerVolume`], a maximum number of blocks applies to
+    /// each volume.
     pub sampling: Sampling,
-    /// What shares a histogram.
+    /// Which volumes share a histogram.
     pub scope: Scope,
-    /// Count requests, not blocks: one hits if all its blocks do ([`RequestDistances`]).
+    /// Count requests, not blocks: a request hits if all its blocks do ([`RequestDistances`]).
     pub request_level: bool,
-    /// Blocks move into the cache only every so often, counted from time 0, and not when they are
-    /// accessed ([`RequestDistances`]).
+    /// Blocks enter the cache only at multiples of this period, counted from time 0, and not when
+    /// they are accessed ([`RequestDistances`]).
     pub migration_period: Option<Nanos>,
 }
 
-/// What was measured.
+/// The histograms of a workload.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct WorkloadHistograms {
-    /// All volumes together; `None` with [`Scope::PerVolume`].
+    /// The histogram of all volumes together; `None` with [`Scope::PerVolume`].
     pub all: Option<ReuseHistogram>,
-    /// Each volume on its own; empty with [`Scope::Together`].
+    /// The histogram of each volume alone; empty with [`Scope::Together`].
     pub volumes: BTreeMap<Volume, ReuseHistogram>,
 }
 
@@ -74,12 +76,12 @@ pub struct WorkloadLocality {
     keys: BlockKeys,
     all: Option<Batched>,
     volumes: BTreeMap<Volume, Batched>,
-    /// When blocks move next.
+    /// The time of the next migration.
     migration: Option<Nanos>,
 }
 
 impl WorkloadLocality {
-    /// Nothing measured yet.
+    /// Creates an empty measurement.
     ///
     /// # Errors
     /// If the sampling rate or bound is out of range, or the options exclude each other.
@@ -94,11 +96,11 @@ impl WorkloadLocality {
         Ok(Self { options, keys, all, volumes, migration })
     }
 
-    /// Measures one request: an access of its operation to each block that it touches. Trims and
-    /// flushes are no accesses and change nothing.
+    /// Measures one request: an access to each block that it touches, with the operation of the
+    /// request. Trims and flushes do not count as accesses and change nothing.
     ///
     /// # Errors
-    /// If the workload touches more blocks than can be ordered; what was measured before stays.
+    /// If the workload touches more blocks than can be ordered; the measurements so far are kept.
     pub fn add(&mut self, request: &Request) -> Result<(), LocalityError> {
         if !matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes) || request.length == 0 {
             return Ok(());
@@ -131,8 +133,8 @@ impl WorkloadLocality {
         Ok(())
     }
 
-    /// Measures many requests: what [`WorkloadLocality::add`] of each in turn does, faster where they access
-    /// one block each.
+    /// Measures many requests, like [`WorkloadLocality::add`] for each in turn, but faster where
+    /// requests access one block each.
     ///
     /// # Errors
     /// As [`WorkloadLocality::add`].
@@ -150,7 +152,8 @@ impl WorkloadLocality {
         Ok(())
     }
 
-    /// Measures a group of requests, if they access one block each and all in one region; whether they do.
+    /// Measures a group of requests if each accesses one block and all are in one region. Returns
+    /// whether it did; if not, nothing was measured.
     fn add_group(
         &mut self,
         requests: &RequestColumns<'_>,
@@ -163,7 +166,8 @@ impl WorkloadLocality {
         let (offsets, lengths) = (&requests.offset[group.clone()], &requests.length[group]);
         let (size, volume) = (self.options.block_size, volumes[0]);
         let block = size.index_of(offsets[0]);
-        // Not one bit of these is set if so; without branches, for many at a time.
+        // No bit is set if all are alike. The loop has no branches, so that many are checked at a
+        // time.
         let mut unlike = 0;
         for (&offset, &length) in offsets.iter().zip(lengths) {
             let last = length.wrapping_sub(1);
@@ -176,7 +180,7 @@ impl WorkloadLocality {
             return Ok(false);
         }
         let key = self.keys.key(BlockAddr { volume: Volume(volume), block })?;
-        // Keys and block numbers are as far apart throughout a region.
+        // Keys and block numbers differ by the same amount throughout a region.
         let apart = key.wrapping_sub(block.0);
         let room = offsets.len().min(BATCH - all.keys.len());
         for part in [0..room, room..offsets.len()] {
@@ -190,7 +194,8 @@ impl WorkloadLocality {
         Ok(true)
     }
 
-    /// Moves blocks at the last multiple of the period up to `now`.
+    /// Migrates blocks, for the last multiple of the period up to `now`, and sets the next
+    /// migration.
     #[cold]
     fn migrate(&mut self, now: Nanos) -> Result<(), LocalityError> {
         for batched in self.all.iter_mut().chain(self.volumes.values_mut()) {
@@ -201,7 +206,7 @@ impl WorkloadLocality {
         Ok(())
     }
 
-    /// The histograms of all requests added.
+    /// Returns the histograms of all requests added.
     ///
     /// # Errors
     /// As [`WorkloadLocality::add`].
@@ -213,7 +218,7 @@ impl WorkloadLocality {
     }
 }
 
-/// Distances with the batch that comes next.
+/// A measurement of distances, and the batch to be measured next.
 #[derive(Clone, Debug)]
 struct Batched {
     distances: Distances,
@@ -224,7 +229,7 @@ struct Batched {
 #[derive(Clone, Debug)]
 enum Distances {
     Blocks(ReuseDistances),
-    /// With the number of blocks of each request in the batch.
+    /// Distances by request, and the number of blocks of each request in the batch.
     Requests(RequestDistances, Vec<u64>),
 }
 
@@ -392,7 +397,7 @@ mod tests {
         assert_eq!(err, LocalityError::NoMigrationPeriod);
     }
 
-    /// Requests of which most access one block each; others none, several, or one far away.
+    /// Requests, most of which access one block each; a few access none, several, or one far away.
     fn columns() -> impl Strategy<Value = Vec<Request>> {
         let op = prop_oneof![Just(Op::Read), Just(Op::Write), Just(Op::WriteZeroes)];
         let any_op = prop_oneof![op.clone(), Just(Op::Trim), Just(Op::Flush)];

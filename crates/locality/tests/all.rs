@@ -1,5 +1,5 @@
-//! The tests of reuse distances and curves in one program: each file is a module, and the crates below are linked once.
-//! In `Cargo.toml` are those that need a program of their own.
+//! The tests of reuse distances and curves, in one program: each file is a module, so that
+//! dependencies are linked once. `Cargo.toml` lists the tests that need a program of their own.
 
 mod clairvoyant;
 mod contents;

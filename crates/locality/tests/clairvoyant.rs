@@ -1,6 +1,7 @@
-//! Goal: the hits of `Clairvoyant` are the most that any cache can have. Method: on tiny cases, all
-//! choices of who gives way are tried; on larger ones, a naive version of Belady's MIN looks
-//! through the future at each miss, and LRU has no more hits.
+//! Goal: the hits of `Clairvoyant` are the most that any cache can have. Method: small cases are
+//! compared with the best of all choices of the evicted block; larger ones with a naive version of
+//! Belady's MIN, which searches the future at each miss, and with LRU, which must not have more
+//! hits.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,14 +12,14 @@ use proptest::prelude::*;
 
 fn clairvoyant(keys: &[u64], ops: &[Op]) -> Clairvoyant {
     let mut clairvoyant = Clairvoyant::new();
-    // In two batches, for what goes over their border.
+    // Two batches, to test reuses across their border.
     let half = keys.len() / 2;
     clairvoyant.access_batch(&keys[..half], &ops[..half]).unwrap();
     clairvoyant.access_batch(&keys[half..], &ops[half..]).unwrap();
     clairvoyant
 }
 
-/// The most hits by any sequence of choices, each missed block coming in.
+/// Returns the most hits of any sequence of evictions, if every missed block is admitted.
 fn best(keys: &[u64], size: usize, cache: &BTreeSet<u64>) -> u64 {
     let Some((&key, rest)) = keys.split_first() else { return 0 };
     if cache.contains(&key) {
@@ -36,7 +37,7 @@ fn best(keys: &[u64], size: usize, cache: &BTreeSet<u64>) -> u64 {
     cache.iter().map(|&victim| with(Some(victim))).max().expect("a size of one at least")
 }
 
-/// MIN, looking for the next use of each block from here to the end.
+/// Belady's MIN: searches for the next use of each block from here to the end.
 fn naive(keys: &[u64], ops: &[Op], size: usize) -> ClairvoyantHits {
     let (mut cache, mut hits) = (Vec::new(), ClairvoyantHits::default());
     for (now, &key) in keys.iter().enumerate() {
@@ -124,7 +125,8 @@ fn on_a_real_trace_the_optimum_is_above_lru_at_twenty_sizes() {
     }
     assert_eq!(clairvoyant.hits(269_210).all(), 1_141_869 - 269_210);
 
-    // libCacheSim (revision aa0fc40), objects are the requests' first sectors.
+    // Expected values: libCacheSim (revision aa0fc40), with the first sector of each request as the
+    // object.
     let sectors: Vec<u64> =
         bytes.chunks_exact(32).map(|r| u64::from_le_bytes(r[16..24].try_into().unwrap())).collect();
     let mut clairvoyant = Clairvoyant::new();

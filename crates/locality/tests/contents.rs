@@ -1,5 +1,4 @@
-//! Curves of contents against a content-addressed cache that is written for clearness, and against
-//! curves of blocks.
+//! Compares curves of contents with a simple content-addressed cache, and with curves of blocks.
 
 use std::collections::HashMap;
 
@@ -10,7 +9,7 @@ use forebay_locality::{
 };
 use proptest::prelude::*;
 
-/// What a block access is: volume, block, whether it writes, and the content, if that is known.
+/// A block access: volume, block, whether it is a write, and the content if known.
 type Access = (u32, u64, bool, Option<u128>);
 
 fn request(&(volume, block, write, _): &Access) -> Request {
@@ -27,10 +26,10 @@ fn measure(distance: Distance, accesses: &[Access]) -> ReuseHistogram {
     contents.finish().unwrap().all.unwrap()
 }
 
-/// Names of contents that nothing tells.
+/// Unknown contents have names above this.
 const UNKNOWN: u128 = 1 << 100;
 
-/// What lies in each block, and the contents in LRU order: those that a cache of `size` holds, and no more.
+/// The content of each block, and at most `size` contents in LRU order: those that the cache holds.
 struct Cache {
     size: usize,
     held: Vec<u128>,
@@ -43,7 +42,7 @@ impl Cache {
         Cache { size, held: Vec::new(), blocks: HashMap::new(), unknown: UNKNOWN }
     }
 
-    /// The place of the content before the access, if that is a hit.
+    /// Returns the place of the content before the access, if it is a hit.
     fn access(&mut self, &(volume, block, write, content): &Access) -> Option<usize> {
         let before = self.blocks.get(&(volume, block)).copied();
         let revealed = before.filter(|&b| !write && b >= UNKNOWN && content.is_some());
@@ -66,7 +65,7 @@ impl Cache {
     }
 }
 
-/// (Read hits, write hits) of accesses for which `hit` says so.
+/// Returns the numbers of reads and of writes for which `hit` is true.
 fn hits(accesses: &[Access], mut hit: impl FnMut(&Access) -> bool) -> (u64, u64) {
     let (mut reads, mut writes) = (0, 0);
     for access in accesses {
@@ -125,7 +124,8 @@ proptest! {
         blocks in prop::collection::vec((0..2u32, 0..40u64, any::<bool>(), any::<bool>()), 1..400),
         kinds in 1..40u128, partial in any::<bool>(),
     ) {
-        // What a block holds never changes; some hold the same. Some reads do not tell it.
+        // The content of a block never changes, and some blocks have equal contents. Some reads do
+        // not report it.
         let content = |volume, block| u128::from(u64::from(volume) * 17 + block * 31) % kinds;
         let accesses: Vec<Access> = (blocks.iter())
             .map(|&(v, b, write, told)| (v, b, write, (!partial || write || told).then(|| content(v, b))))
@@ -134,12 +134,13 @@ proptest! {
         accesses.iter().for_each(|access| sectors.add(&request(access)).unwrap());
         let sectors = sectors.finish().unwrap().all.unwrap();
         let contents = measure(Distance::Trd, &accesses);
-        // A write to a block whose content was never told is of another one, for all that is known.
+        // A write to a block whose content is unknown counts as a write of a different content.
         let told = accesses.iter().all(|access| access.3.is_some());
         prop_assert!(!told || contents.distinct_blocks <= sectors.distinct_blocks);
         for size in 1..90 {
             prop_assert!(contents.hits(Op::Read, size) >= sectors.hits(Op::Read, size));
-            // A write of what a block holds already hits, unless nobody can tell that it does.
+            // A write of the content that a block has already is a hit, unless that content is not
+            // known.
             let [content, sector] = [&contents, &sectors].map(|h| h.hits(Op::Write, size));
             prop_assert!(!told || content >= sector);
         }

@@ -1,12 +1,12 @@
-//! Curves against caches: the hits that a histogram promises are the hits that a cache of that
-//! size has. The caches here are written for clearness, and share no code with the library.
+//! Compares curves with caches: the hits in a histogram are those of a cache of that size. The
+//! caches here are written for clarity and share no code with the library.
 
 use std::collections::{BTreeMap, HashMap};
 
 use forebay_block::Op::{self, Read, Write};
 use forebay_locality::{Distance, ReuseDistances, ReuseHistogram};
 
-/// An LRU cache: blocks by key and by time of last use.
+/// An LRU cache, with blocks by key and by time of last use.
 struct Lru {
     size: usize,
     clock: u64,
@@ -21,7 +21,7 @@ impl Lru {
     fn remove(&mut self, key: u64) -> bool {
         self.used.remove(&key).map(|time| self.order.remove(&time)).is_some()
     }
-    /// Uses a block, allocating it if need be; says whether it was there.
+    /// Accesses a block, and admits it if it is not held. Returns whether it was held.
     fn touch(&mut self, key: u64) -> bool {
         let hit = self.remove(key);
         if self.used.len() == self.size
@@ -36,7 +36,7 @@ impl Lru {
     }
 }
 
-/// Loops, a hot set and random reuse mixed, so that hits occur at every size.
+/// Returns a mix of loops, a hot set and random reuse, so that hits occur at every size.
 fn accesses(count: u64) -> Vec<(u64, Op)> {
     let mut seed = 5u64;
     let mut next = move || {

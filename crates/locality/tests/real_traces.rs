@@ -1,5 +1,5 @@
-//! Known numbers of a public trace, where it is present (`FOREBAY_TRACES`, or `../shared/traces`
-//! beside the repository).
+//! Compares results with known numbers of a public trace, if it is present (in `FOREBAY_TRACES`, or
+//! in `../shared/traces` next to the repository).
 
 use std::path::PathBuf;
 
@@ -57,7 +57,8 @@ fn cloudphysics_has_the_footprint_and_accesses_that_others_counted() {
 
 #[test]
 fn cloudphysics_by_logical_block_number_has_the_miss_ratio_that_libcachesim_reports() {
-    // libCacheSim 0.3.5, objects are the requests' first sectors, LRU of 4,896 objects: .8049.
+    // Expected value: libCacheSim 0.3.5, LRU of 4,896 objects, with the first sector of each
+    // request as the object: 0.8049.
     let Some(requests) = cloudphysics() else { return };
     let mut distances = ReuseDistances::new(Distance::Trd);
     for r in &requests {

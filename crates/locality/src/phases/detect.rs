@@ -1,24 +1,25 @@
-//! Phases of one cache size, from hits and misses alone (section 4.3.4, figure 4.6).
+//! Finds phases at one cache size, from hits and misses alone (section 4.3.4, figure 4.6).
 //!
-//! The workload is cut into windows of so many accesses each, and each window is an event by its
-//! miss rate: HIT below the lower threshold, MISS from the upper one on, else NONE. The thresholds
-//! are the 10th and the 90th percentile of the histogram of miss rates. Three states follow the
-//! events: in a phase that fits in the cache, in one that does not, or it is not yet clear which:
+//! The workload is cut into windows of equal numbers of accesses. Each window is an event, by its
+//! miss rate: HIT below the lower threshold, MISS at or above the upper one, else NONE. The
+//! thresholds are the 10th and the 90th percentile of the histogram of miss rates. The events drive
+//! three states: in a phase that fits in the cache (IP), in one that does not (OP), or not yet
+//! clear which:
 //!
 //! ```text
 //!  start ──▶ IP|OP ── HIT ──▶ IP        IP ── MISS ──▶ IP|OP
 //!            IP|OP ── longer than TL ──▶ OP        OP ── HIT ──▶ IP
 //! ```
 //!
-//! Decided: the histogram has bins of 1/20, the lower threshold is the upper edge of its bin and
-//! the upper threshold the lower edge, so that windows like those at the percentile are events too
-//! (strictly beyond the percentiles lies a tenth of the windows, whatever they are). Thresholds
-//! less than two bins apart tell no phases from one another. A phase that does not fit began when
-//! it became unclear, not TL later.
+//! Decided: the histogram has bins of 1/20. The lower threshold is the upper edge of its bin, and
+//! the upper threshold the lower edge of its bin, so that windows like those at the percentile are
+//! events too (at most a tenth of the windows lies strictly beyond each percentile, whatever their
+//! rates). Thresholds less than two bins apart do not separate phases. A phase that does not fit
+//! starts when the state became unclear, not TL later.
 
 use core::ops::Range;
 
-/// Bins of the histogram of miss rates.
+/// Number of bins in the histogram of miss rates.
 const BINS: usize = 20;
 
 /// Whether a phase fits in the cache size tried.
@@ -28,19 +29,19 @@ pub(crate) enum Fit {
     Out,
 }
 
-/// A phase, in windows.
+/// A phase that was found, in windows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) fit: Fit,
     pub(crate) windows: Range<usize>,
 }
 
-/// The miss rates below which, and from which on, a window is an event; `None` if the rates are
-/// all alike.
+/// Returns the lower threshold (windows below it are HITs) and the upper one (windows at or above
+/// it are MISSes); `None` if the rates do not differ enough.
 fn thresholds(rates: &[f64]) -> Option<(f64, f64)> {
     let mut histogram = [0usize; BINS];
     rates.iter().for_each(|&rate| histogram[bin(rate)] += 1);
-    // The bin of the window of that rank, counted from 1.
+    // The bin of the window at this percentile; ranks count from 1.
     let percentile = |hundredths: usize| {
         let rank = (rates.len() * hundredths).div_ceil(100).max(1);
         let mut before = 0;
@@ -58,8 +59,9 @@ fn bin(rate: f64) -> usize {
     ((rate * BINS as f64) as usize).min(BINS - 1)
 }
 
-/// The phases in a row of miss rates; what is longer than `transition` windows without an event
-/// that says otherwise does not fit. Between phases there may be transitions, which are none.
+/// Returns the phases in a sequence of miss rates. A stretch of more than `transition` windows that
+/// starts with a MISS, or at the start of the sequence, and contains no HIT is a phase that does
+/// not fit. A shorter one is a transition between phases.
 pub(crate) fn detect(rates: &[f64], transition: usize) -> Vec<Found> {
     let Some((low, high)) = thresholds(rates) else { return Vec::new() };
     let mut found = Vec::new();
@@ -82,7 +84,7 @@ pub(crate) fn detect(rates: &[f64], transition: usize) -> Vec<Found> {
     found
 }
 
-/// With the window at which it began.
+/// The state, with the window at which it began.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     In(usize),
@@ -91,7 +93,7 @@ enum State {
 }
 
 impl State {
-    /// Notes the phase that ends if `next` is another state.
+    /// Appends the phase that ends if `next` is another state.
     fn end(self, next: State, at: usize, found: &mut Vec<Found>) {
         let (fit, since) = match self {
             State::In(since) => (Fit::In, since),
@@ -104,8 +106,8 @@ impl State {
     }
 }
 
-/// The phases of `once` that `again` has too: of the same kind, and sharing more than half of the
-/// longer one (section 4.3.1: "only the phases that are identified in all runs").
+/// Returns the phases of `once` that `again` has too: of the same kind, and with more than half of
+/// the longer one in common (section 4.3.1: "only the phases that are identified in all runs").
 pub(crate) fn common(once: Vec<Found>, again: &[Found]) -> Vec<Found> {
     let also = |one: &Found| {
         again.iter().any(|other| {
@@ -128,15 +130,16 @@ mod tests {
 
     #[test]
     fn states_follow_the_figure() {
-        // Misses from the start: unclear, then out; hits: in; a short burst: a transition between
-        // two phases that fit; a middling window: nothing; misses to the end: out.
+        // Misses from the start: unclear, then out. Hits: in. A short burst of misses: a transition
+        // between two phases that fit. A window in between the thresholds: no event. Misses to the
+        // end: out.
         let rates: Vec<f64> =
             [vec![0.9; 5], vec![0.0; 4], vec![0.9; 2], vec![0.0, 0.4, 0.0], vec![0.9; 6]].concat();
         assert_eq!(
             phases(&rates, 2),
             [(Fit::Out, 0..5), (Fit::In, 5..9), (Fit::In, 11..14), (Fit::Out, 14..20)]
         );
-        // With a longer limit only the long ones do not fit.
+        // With a longer limit, only the last run of misses is a phase that does not fit.
         assert_eq!(phases(&rates, 5), [(Fit::In, 5..9), (Fit::In, 11..14), (Fit::Out, 14..20)]);
     }
 
@@ -162,7 +165,7 @@ mod tests {
         rates.extend([vec![0.12; 10], vec![0.83; 10]].concat());
         let (low, high) = thresholds(&rates).unwrap();
         assert!((low - 0.15).abs() < 1e-12 && (high - 0.5).abs() < 1e-12, "{low} {high}");
-        // One window more, and the 10th percentile is at 0.5, the 90th at 0.83.
+        // With one more window, the 10th percentile is at 0.5 and the 90th at 0.83.
         rates.push(0.84);
         let (low, high) = thresholds(&rates).unwrap();
         assert!((low - 0.55).abs() < 1e-12 && (high - 0.8).abs() < 1e-12, "{low} {high}");
@@ -187,18 +190,18 @@ mod tests {
                 let end = found.get(n + 1).map_or(rates.len(), |next| next.windows.start);
                 prop_assert!(!windows.is_empty() && windows.end <= end);
                 match phase.fit {
-                    // From a hit on, up to the first miss.
+                    // It starts with a hit and ends before the first miss.
                     Fit::In => {
                         prop_assert!(hit(windows.start) && !windows.clone().any(miss));
                         prop_assert!(windows.end == rates.len() || miss(windows.end));
                     }
-                    // Without a hit, up to the first, and longer than a transition.
+                    // It has no hit, ends before the next hit, and is longer than a transition.
                     Fit::Out => {
                         prop_assert!(windows.len() > transition && !windows.clone().any(hit));
                         prop_assert!(windows.end == rates.len() || hit(windows.end));
                     }
                 }
-                // What is between phases is no longer than a transition, and has no hit.
+                // The gap between phases is no longer than a transition and has no hit.
                 prop_assert!(end - windows.end <= transition && !(windows.end..end).any(hit));
             }
             let first = found.first().map_or(rates.len(), |first| first.windows.start);

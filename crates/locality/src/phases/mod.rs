@@ -1,18 +1,18 @@
 //! Phases of a workload, and how much cache each of them needs.
 //!
-//! A workload does one thing for a while and then another, with smaller phases within larger
-//! ones. Each phase has a **reuse set**, the blocks that it accesses more than once, and an
-//! **effective reuse set size** (ERSS): the fewest blocks of cache that serve those reuses. What
-//! it accesses once only is its **flood**: it gains nothing from a cache, and evicts from a shared
-//! one what others would have reused.
+//! A workload does one thing for a while and then another, with smaller phases within larger ones.
+//! Each phase has a **reuse set**, the blocks that it accesses more than once, and an **effective
+//! reuse set size** (ERSS): the fewest blocks of cache that serve those reuses. The blocks that it
+//! accesses only once are its **flood**: they gain nothing from a cache, and in a shared cache they
+//! evict blocks that other workloads would have reused.
 //!
-//! - [`SharedRecorder`] keeps what phases are found with: of each access the reuse distance, for
-//!   each workload alone and all together.
-//! - [`PhaseTree`] finds phases from the hits and misses of caches of ever smaller sizes.
-//! - [`PhaseReuse`] says what a span of accesses reuses and what it floods a cache with.
+//! - [`SharedRecorder`] records what the search for phases needs: the reuse distance of each
+//!   access, for each workload alone and for all together.
+//! - [`PhaseTree`] finds phases from the hits and misses of caches of decreasing size.
+//! - [`PhaseReuse`] measures the reuse set and the flood of a span of accesses.
 //!
-//! Source: Koller, *Improving Caches in Consolidated Environments* (2012), chapter 4, cited below by
-//! section. What it leaves open is decided here, and marked as decided.
+//! Source: Koller, *Improving Caches in Consolidated Environments* (2012), chapter 4, cited below
+//! by section. Where the thesis leaves a choice open, the comments below mark ours as "Decided".
 
 mod detect;
 mod packed;

@@ -1,36 +1,39 @@
-//! Numbers of up to 32 bits in a row, in no more bytes than it takes to tell them apart.
+//! A compressed sequence of numbers of up to 32 bits.
 //!
-//! 64 of them are a *chunk*. A chunk has a width, that of its largest number, and its numbers have
-//! one of four widths, a quarter, a half, three quarters or all of that, told by two bits each; or
-//! all of them the largest, where that is shorter. Reuse distances are spread over all orders of
-//! magnitude, of which this takes about two bytes each, and a chunk of equal ones is not longer.
-//! Chunks stand in *pages*, which never grow once they are full, so that nothing is ever copied.
+//! 64 numbers form a *chunk*. The width of a chunk is that of its largest number. Each number is
+//! stored in a quarter, a half, three quarters or all of that width, and two bits say which; or all
+//! numbers are stored in the full width, if that is shorter. Reuse distances are spread over all
+//! orders of magnitude; they take about two bytes each, and a chunk of equal numbers takes no more.
+//! Chunks are stored in *pages*, which never grow once they are full, so that nothing is ever
+//! copied.
 
 use core::ops::Range;
 
-/// Numbers of a chunk.
+/// Number of numbers in a chunk.
 pub(crate) const CHUNK: usize = 64;
-/// Chunks of a page.
+/// Number of chunks in a page.
 const PAGE: usize = 1024;
-/// Marks a chunk in its first byte, which otherwise is its width: its numbers tell their widths.
+/// Flag in the first byte of a chunk: its numbers have different widths. The other bits of that
+/// byte are the width of the chunk.
 const MIXED: u8 = 0x80;
-/// Bytes behind the last number of a page, so that eight can be read where it begins.
+/// Padding bytes after the last number of a page, so that eight bytes can be read from the start of
+/// any number.
 const SPARE: usize = 8;
 
-/// A row of numbers.
+/// A compressed sequence of numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packed {
     pages: Vec<Page>,
-    /// The page that is being filled.
+    /// The page being filled.
     open: OpenPage,
-    /// The numbers that are not a chunk yet.
+    /// The last numbers, too few to form a chunk.
     tail: Vec<u32>,
     len: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Page {
-    /// Where each chunk begins.
+    /// The offset of each chunk in `bytes`.
     starts: Box<[u32]>,
     bytes: Box<[u8]>,
 }
@@ -42,7 +45,7 @@ struct OpenPage {
 }
 
 impl Packed {
-    /// How many numbers there are.
+    /// Returns the number of numbers.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -64,14 +67,14 @@ impl Packed {
         }
     }
 
-    /// The numbers at `span`, in order.
+    /// Returns an iterator over the numbers at the positions in `span`, in order.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If `span` goes beyond the last number or ends before it starts.
     pub(crate) fn iter(&self, span: Range<u64>) -> Iter<'_> {
         assert!(span.start <= span.end && span.end <= self.len, "{span:?} of {}", self.len);
         let mut iter = Iter { packed: self, at: span.start, end: span.end, chunk: [0; CHUNK] };
-        // Afterwards chunks are read where they begin.
+        // Later chunks are decoded when the iterator reaches their first number.
         if !iter.at.is_multiple_of(CHUNK as u64) {
             iter.read();
         }
@@ -79,7 +82,7 @@ impl Packed {
     }
 }
 
-/// Numbers of a row, in order.
+/// An iterator over a part of the sequence, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Iter<'a> {
     packed: &'a Packed,
@@ -89,7 +92,7 @@ pub(crate) struct Iter<'a> {
 }
 
 impl Iter<'_> {
-    /// Reads the chunk that `at` is in.
+    /// Decodes the chunk that contains `at`.
     fn read(&mut self) {
         let chunk = (self.at / CHUNK as u64) as usize;
         let (page, chunk) = (chunk / PAGE, chunk % PAGE);
@@ -97,7 +100,7 @@ impl Iter<'_> {
             decode(&page.bytes, page.starts[chunk] as usize, &mut self.chunk);
         } else if let Some(&start) = self.packed.open.starts.get(chunk) {
             let bytes = &self.packed.open.bytes[start as usize..];
-            // Of the open page what is behind the last number may be missing.
+            // The open page may lack the padding after its last number.
             let mut whole = [0; CHUNK_BYTES_MAX + SPARE];
             let len = bytes.len().min(CHUNK_BYTES_MAX);
             whole[..len].copy_from_slice(&bytes[..len]);
@@ -125,10 +128,10 @@ impl Iterator for Iter<'_> {
     }
 }
 
-/// The first byte, the widths, and 64 numbers of 32 bits.
+/// The most bytes of a chunk: the first byte, the widths, and 64 numbers of 32 bits.
 const CHUNK_BYTES_MAX: usize = 1 + CHUNK / 4 + 4 * CHUNK;
 
-/// The four widths of a chunk.
+/// Returns the four widths that numbers can have in a chunk of width `width`.
 fn widths(width: u32) -> [u32; 4] {
     [1, 2, 3, 4].map(|quarters: u32| (width * quarters).div_ceil(4))
 }
@@ -166,7 +169,7 @@ fn encode(numbers: &[u32; CHUNK], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&waiting.to_le_bytes()[..count.div_ceil(8) as usize]);
 }
 
-/// Reads the chunk that begins at byte `start`; behind it there are [`SPARE`] bytes.
+/// Decodes the chunk that begins at byte `start`, which must be followed by [`SPARE`] bytes.
 fn decode(bytes: &[u8], start: usize, numbers: &mut [u32; CHUNK]) {
     let word = |at: usize| {
         let eight = bytes[at..at + 8].try_into();
@@ -201,7 +204,7 @@ mod tests {
         packed
     }
 
-    /// Runs of numbers that are alike in size, in all sizes.
+    /// Runs of numbers of mixed width, of a common maximum width, or all equal.
     fn numbers() -> impl Strategy<Value = Vec<u32>> {
         let number = (0..=32u32, any::<u32>());
         let number = number.prop_map(|(bits, all)| (u64::from(all) & ((1 << bits) - 1)) as u32);
@@ -257,12 +260,12 @@ mod tests {
             let open = packed.open.bytes.capacity() + 4 * packed.open.starts.capacity();
             (pages + index + open + 4 * packed.tail.capacity()) as f64 / numbers.len() as f64
         };
-        // Where it begins and its width, for each chunk; and the room for a page more.
+        // For each chunk, 5 bytes for its start and width; and 10 % for the open page.
         let (of_chunk, room) = (5.0 / 64.0, 1.1);
         assert!(bytes(|_| 0) < of_chunk * room, "{}", bytes(|_| 0));
         let twenty = bytes(|n| (1 << 19) + n % 1000);
         assert!(twenty < (20.0 / 8.0 + of_chunk) * room, "{twenty}");
-        // Of all orders of magnitude up to 2^21: 11 bits on average.
+        // All orders of magnitude up to 2^21: 11 bits on average.
         let spread = bytes(|n| n.wrapping_mul(2_654_435_761) >> 11 >> (n % 21));
         assert!(spread < 2.1 * room, "{spread}");
     }

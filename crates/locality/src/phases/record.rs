@@ -1,4 +1,4 @@
-//! The record of each access, from which phases are found and measured afterwards.
+//! A record of all accesses, from which phases are found and measured afterwards.
 
 use core::ops::Range;
 
@@ -8,43 +8,45 @@ use super::packed::Packed;
 use crate::table::{FIRST_TIME, Table, hash};
 use crate::{Distance, LocalityError, Reuse, ReuseStack};
 
-/// Accesses between two marks: what phases begin and end at.
+/// Number of accesses between two marks. Phases begin and end at marks.
 pub const MARK: u64 = 64;
-/// Accesses collected before they are measured together.
+/// Number of accesses collected before they are measured together.
 const BATCH: usize = 1024;
-/// The most accesses that positions of 32 bits tell apart.
+/// The most accesses that 32-bit positions can number.
 const ACCESSES_MAX: u64 = (u32::MAX - FIRST_TIME) as u64;
 
-/// The accesses of a workload, in order: of each the distance, in some two bytes.
+/// The accesses of a workload, in order: the reuse distance of each, in about two bytes.
 ///
-/// Positions count the workload's own accesses from 0. Whose blocks they are is not kept, and need
-/// not be: a block was accessed before in a phase exactly if fewer other blocks have been accessed
-/// since than in the phase.
+/// Positions count the workload's own accesses from 0. The record does not store which block each
+/// access is to, and need not: a phase has accessed a block before if and only if fewer other
+/// blocks have been accessed since the last access to it than in the phase so far.
 #[derive(Clone, Debug, Default)]
 pub struct AccessRecord {
-    /// What an LRU stack says, as [`pack`] has it.
+    /// The reuse distances in an LRU stack, encoded by [`pack`].
     recency: Packed,
-    /// What hits are judged by where blocks move in only every so often.
+    /// The distances that decide hits under periodic migration; `None` without it, where `recency`
+    /// decides.
     judged: Option<Packed>,
-    /// The largest distance that hits are judged by.
+    /// The largest distance among those that decide hits.
     max_distance: Option<u64>,
-    /// One for every [`MARK`] accesses, the first at 0.
+    /// One mark for every [`MARK`] accesses, the first at position 0.
     marks: Vec<Mark>,
-    /// Behind the last access.
+    /// The mark after the last access.
     end: Mark,
-    /// Accesses of all workloads there are.
+    /// Number of accesses of all workloads together.
     all: u64,
 }
 
-/// Where an access stands among those of other workloads.
+/// The place of an access among those of all workloads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
-    /// Accesses of all workloads before it.
+    /// Number of earlier accesses of all workloads.
     together: u64,
     time: Nanos,
 }
 
-/// An access: how deep its block was in the stack, and what says whether it hits.
+/// An access: the depth of its block in the LRU stack, and the distance that decides whether it
+/// hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access {
     pub(crate) recency: Reuse,
@@ -57,21 +59,21 @@ impl AccessRecord {
         self.recency.len()
     }
 
-    /// The largest reuse distance; a cache of one block more has every hit there is.
+    /// Returns the largest reuse distance. A cache of one block more has all possible hits.
     pub fn max_distance(&self) -> Option<u64> {
         self.max_distance
     }
 
-    /// How many of a span of accesses miss in an LRU cache of `size_blocks` that was there from
-    /// the beginning.
+    /// Returns how many accesses of a span miss in an LRU cache of `size_blocks` blocks that has
+    /// been in use since the start of the record.
     pub fn misses(&self, span: Range<u64>, size_blocks: u64) -> u64 {
         let misses = |r: &Reuse| r.distance().is_none_or(|d| u64::from(d) >= size_blocks);
         self.judged(span).filter(misses).count() as u64
     }
 
-    /// The accesses of all workloads while this one went through a span, which begins at a
-    /// multiple of [`MARK`] and ends at one or with the record; while it went through all of its
-    /// accesses, those before its first and after its last as well.
+    /// Returns the number of accesses of all workloads during a span of this one. A span begins at
+    /// a multiple of [`MARK`], and ends at one or at the end of the record. If it is the whole
+    /// record, accesses of others before its first and after its last access count too.
     pub fn together(&self, span: Range<u64>) -> u64 {
         if span == (0..self.accesses()) {
             return self.all;
@@ -79,23 +81,24 @@ impl AccessRecord {
         self.mark(span.end).together - self.mark(span.start).together
     }
 
-    /// When a span begins, and when the access behind it comes, or the last one of the record.
+    /// Returns the time of the first access of a span, and of the first access after it or else the
+    /// last of the record.
     pub fn time(&self, span: Range<u64>) -> Range<Nanos> {
         self.mark(span.start).time..self.mark(span.end).time
     }
 
-    /// The accesses of a span.
+    /// Returns the accesses of a span.
     pub(crate) fn each(&self, span: Range<u64>) -> impl Iterator<Item = Access> {
         let recency = self.recency(span.clone());
         recency.zip(self.judged(span)).map(|(recency, judged)| Access { recency, judged })
     }
 
-    /// What an LRU stack says of the accesses of a span.
+    /// Returns the LRU stack distances of the accesses of a span.
     pub(crate) fn recency(&self, span: Range<u64>) -> impl Iterator<Item = Reuse> {
         self.recency.iter(span).map(unpack)
     }
 
-    /// By what the accesses of a span hit.
+    /// Returns the distances that decide whether the accesses of a span hit.
     pub(crate) fn judged(&self, span: Range<u64>) -> impl Iterator<Item = Reuse> {
         self.judged.as_ref().unwrap_or(&self.recency).iter(span).map(unpack)
     }
@@ -105,7 +108,8 @@ impl AccessRecord {
     }
 }
 
-/// Reuses as small numbers; blocks that are new are 0, and there is nothing that is not measured.
+/// Encodes a reuse as a small number: 0 if the block is new, else the distance plus 1. Every access
+/// of a record is measured.
 fn pack(reuse: Reuse) -> u32 {
     reuse.distance().map_or(0, |distance| distance + 1)
 }
@@ -115,20 +119,21 @@ fn unpack(number: u32) -> Reuse {
     number.checked_sub(1).map_or(Reuse::COLD, Reuse::at)
 }
 
-/// Makes a record of accesses as they come.
+/// Records accesses one by one.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     stack: ReuseStack,
-    /// The depth of each block plus [`FIRST_TIME`] at the last migration.
+    /// For each block, its depth in the stack at the last migration, plus [`FIRST_TIME`].
     migrated: Option<Table>,
     keys: Vec<u64>,
-    /// What the stack says of them, while that is noted.
+    /// The distances of `keys`, while they are being recorded.
     reuses: Vec<Reuse>,
     record: AccessRecord,
 }
 
 impl Recorder {
-    /// A recorder for a cache that blocks move into when they are accessed, or else at migrations.
+    /// Creates a recorder for a cache that blocks enter at migrations if `migrates`, and else when
+    /// they are accessed.
     pub(crate) fn new(migrates: bool) -> Self {
         let judged = migrates.then(Packed::default);
         Self {
@@ -140,7 +145,7 @@ impl Recorder {
         }
     }
 
-    /// One access, at `time`, after `together` accesses of all workloads.
+    /// Records one access at `time`, which `together` accesses of all workloads precede.
     pub(crate) fn access(
         &mut self,
         key: u64,
@@ -160,12 +165,12 @@ impl Recorder {
         if self.keys.len() == BATCH { self.measure() } else { Ok(()) }
     }
 
-    /// Accesses so far.
+    /// Number of accesses so far.
     pub(crate) fn accesses(&self) -> u64 {
         self.record.accesses() + self.keys.len() as u64
     }
 
-    /// From here on hits are judged by what is in the stack now.
+    /// Migrates blocks: from now on, hits are decided by what is in the stack now.
     pub(crate) fn migrate(&mut self) -> Result<(), LocalityError> {
         self.measure()?;
         self.migrated = None;
@@ -175,7 +180,7 @@ impl Recorder {
 
     fn measure(&mut self) -> Result<(), LocalityError> {
         let record = &mut self.record;
-        // All that is measured is whether a block was accessed, by whatever operation.
+        // Every access counts as a read: the stack keeps and measures all operations alike.
         let ops = &[Op::Read; BATCH][..self.keys.len()];
         self.reuses.clear();
         self.stack.access_batch(&self.keys, ops, &mut self.reuses)?;
@@ -195,7 +200,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// The record, among `all` accesses of all workloads.
+    /// Returns the record. `all` is the number of accesses of all workloads.
     pub(crate) fn finish(mut self, all: u64) -> Result<AccessRecord, LocalityError> {
         self.measure()?;
         self.record.all = all;
@@ -203,7 +208,7 @@ impl Recorder {
     }
 }
 
-/// A record of the keys given, each a workload's access with no other access between.
+/// Records the given keys as the accesses of a single workload.
 #[cfg(test)]
 pub(crate) fn record(keys: &[u64]) -> AccessRecord {
     let mut recorder = Recorder::new(false);
@@ -235,7 +240,7 @@ mod tests {
 
     #[test]
     fn misses_are_those_of_a_cache_that_was_there_from_the_beginning() {
-        // Twice over three blocks: the second time they hit if all three fit.
+        // Two passes over three blocks: the second pass hits if all three fit.
         let record = record(&[1, 2, 3, 1, 2, 3]);
         assert_eq!([2, 3].map(|size| record.misses(0..6, size)), [6, 3]);
         assert_eq!(record.misses(3..6, 3), 0);

@@ -1,4 +1,5 @@
-//! What a phase reuses, what it floods a cache with, and how many blocks it needs.
+//! The blocks that a phase reuses, those that it floods a cache with, and how many blocks of cache
+//! it needs.
 
 use core::ops::Range;
 
@@ -6,12 +7,12 @@ use super::AccessRecord;
 use super::reused::reused_blocks;
 use crate::Reuse;
 
-/// The change of the miss/hit ratio, by doubling a cache, below which a larger one is no use
-/// (section 4.2.1: "the derivative ... is less than 0.1").
+/// If doubling a cache lowers the miss/hit ratio by less than this, the larger cache is not worth
+/// it (section 4.2.1: "the derivative ... is less than 0.1").
 const GAIN_MIN: f64 = 0.1;
 
-/// A phase seen on its own: the first access to a block within the phase is a miss in a cache of
-/// any size (section 4.2.1, definitions 1 to 6).
+/// The reuse of a phase considered alone: the first access to a block within the phase is a miss in
+/// a cache of any size (section 4.2.1, definitions 1 to 6).
 ///
 /// ```
 /// use forebay_block::{Flags, Nanos, Op, Request, Volume};
@@ -32,17 +33,17 @@ const GAIN_MIN: f64 = 0.1;
 /// ```
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PhaseReuse {
-    /// Accesses.
+    /// Number of accesses.
     pub accesses: u64,
-    /// Distinct blocks: the in-use set.
+    /// Number of distinct blocks: the in-use set.
     pub in_use_blocks: u64,
-    /// Distinct blocks that are accessed more than once: the reuse set.
+    /// Number of distinct blocks that are accessed more than once: the reuse set.
     pub reuse_set_blocks: u64,
-    /// Accesses to a block that the phase has accessed before.
+    /// Number of accesses to a block that the phase has accessed before.
     pub reuses: u64,
-    /// Accesses to blocks that are accessed only once: the flood.
+    /// Number of accesses to blocks that are accessed only once: the flood.
     pub floods: u64,
-    /// Hits by cache size, from 0 blocks to where all reuses hit that ever do.
+    /// Hits by cache size, from 0 blocks to the size at which all reuses hit that can.
     hits: Vec<u32>,
 }
 
@@ -53,13 +54,14 @@ impl PhaseReuse {
         Self::with_reused(record, span, reused[0])
     }
 
-    /// Measures a span of accesses of which it is known how many blocks it reuses.
+    /// Measures a span of accesses that is known to access `reused` blocks more than once.
     pub(crate) fn with_reused(record: &AccessRecord, span: Range<u64>, reused: u64) -> Self {
         let accesses = span.end - span.start;
         let (mut in_use_blocks, mut tally) = (0, Tally::default());
         for access in record.each(span) {
-            // As many blocks as that have been accessed since the span began: if fewer were since
-            // the access before, that was in the span, and else all of those in it were since.
+            // The phase has accessed `in_use_blocks` distinct blocks so far. If the depth is less,
+            // the last access to the block was in the phase; if it had been before, all those
+            // blocks would have been accessed since, and the depth would be at least as large.
             match access.recency.distance() {
                 Some(depth) if u64::from(depth) < in_use_blocks => tally.add(access.judged),
                 _ => in_use_blocks += 1,
@@ -70,14 +72,15 @@ impl PhaseReuse {
         Self { accesses, in_use_blocks, reuse_set_blocks: reused, reuses, floods, hits }
     }
 
-    /// Hits in a cache of `size_blocks`.
+    /// Returns the number of hits in a cache of `size_blocks` blocks.
     pub fn hits(&self, size_blocks: u64) -> u64 {
         let last = self.hits.len().saturating_sub(1);
         let at = usize::try_from(size_blocks).map_or(last, |size| size.min(last));
         self.hits.get(at).copied().map_or(0, u64::from)
     }
 
-    /// The ratio of misses to hits in a cache of `size_blocks`; infinite without a hit.
+    /// Returns the ratio of misses to hits in a cache of `size_blocks` blocks; infinite without
+    /// hits.
     pub fn miss_hit_ratio(&self, size_blocks: u64) -> f64 {
         match self.hits(size_blocks) {
             0 => f64::INFINITY,
@@ -85,21 +88,23 @@ impl PhaseReuse {
         }
     }
 
-    /// The fewest blocks with a miss/hit ratio of `ratio` at most; `None` if no cache has it.
+    /// Returns the smallest size, in blocks, with a miss/hit ratio of at most `ratio`; `None` if no
+    /// size reaches it.
     pub fn erss_blocks(&self, ratio: f64) -> Option<u64> {
         let more = |size: &u64| self.miss_hit_ratio(*size) > ratio;
         let size = partition_point(self.hits.len() as u64, more);
         (size < self.hits.len() as u64).then_some(size)
     }
 
-    /// The fewest blocks from which on doubling the cache lowers the miss/hit ratio by less than
-    /// 0.1, which is one miss for every ten hits; 0 for a phase that reuses nothing.
+    /// Returns the smallest size, in blocks, such that doubling the cache at this size or any
+    /// larger one lowers the miss/hit ratio by less than 0.1, which is one miss for every ten hits;
+    /// 0 for a phase that reuses nothing.
     ///
-    /// Decided: (1) The paper gives the derivative no unit of size. Blocks, or bytes, would make
-    /// the answer depend on how large the workload is; a doubling does not, and is the step in
-    /// which caches are bought. (2) *From which on*, and not the first size at which it holds:
-    /// where a curve has a plateau before its last fall, a cache that ends on the plateau loses
-    /// the fall.
+    /// Decided: (1) The thesis gives the derivative no unit of size. With blocks or bytes as the
+    /// unit, the answer would depend on the size of the workload. A doubling does not, and caches
+    /// are bought in steps of that size. (2) *At this size or any larger one*, and not just at the
+    /// first such size: if a curve has a plateau before its last fall, a cache that ends on the
+    /// plateau misses the fall.
     pub fn default_erss_blocks(&self) -> u64 {
         let last = self.hits.len().saturating_sub(1) as u64;
         let gains = |size: &u64| {
@@ -109,19 +114,19 @@ impl PhaseReuse {
         (1..last).rev().find(gains).map_or(last.min(1), |size| size + 1)
     }
 
-    /// The fewest blocks with at least `hits` hits; `None` if no cache has them.
+    /// Returns the smallest size, in blocks, with at least `hits` hits; `None` if no size has them.
     pub fn size_for_hits(&self, hits: u64) -> Option<u64> {
         let size = partition_point(self.hits.len() as u64, |size| self.hits(*size) < hits);
         (size < self.hits.len() as u64 || hits == 0).then_some(size)
     }
 
-    /// Hits alone, however they came about: without sets, reuses and floods.
+    /// Creates a result with hits only: the counts of blocks, reuses and floods are 0.
     pub(crate) fn of_hits(accesses: u64, tally: Tally) -> Self {
         Self { accesses, hits: tally.finish(), ..Self::default() }
     }
 }
 
-/// The first of 0, 1 ... `end` for which `before` says no.
+/// Returns the first of 0, 1 ... `end - 1` for which `before` is false; `end` if there is none.
 fn partition_point(end: u64, before: impl Fn(&u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, end);
     while low < high {
@@ -135,14 +140,14 @@ fn partition_point(end: u64, before: impl Fn(&u64) -> bool) -> u64 {
     low
 }
 
-/// How often each distance occurred.
+/// Counts how often each distance occurs, indexed by the smallest cache size that hits.
 #[derive(Default)]
 pub(crate) struct Tally(Vec<u32>);
 
 impl Tally {
     pub(crate) fn add(&mut self, reuse: Reuse) {
         let Some(distance) = reuse.distance() else { return };
-        // A cache of one block more than the distance hits.
+        // The smallest cache that hits has one block more than the distance.
         let size = distance as usize + 1;
         if size >= self.0.len() {
             self.0.resize(size + 1, 0);
@@ -150,7 +155,7 @@ impl Tally {
         self.0[size] += 1;
     }
 
-    /// Running sums.
+    /// Returns the running sums of the counts.
     fn finish(mut self) -> Vec<u32> {
         let mut sum = 0;
         for count in &mut self.0 {
@@ -172,7 +177,7 @@ mod tests {
         PhaseReuse::new(&record(keys), 0..keys.len() as u64)
     }
 
-    /// `for (idx = 0; ...) sum = sum + A[idx]`: the element once, the two variables every time.
+    /// `for (idx = 0; ...) sum = sum + A[idx]`: each element once, the two variables every time.
     fn array_sum(elements: u64) -> Vec<u64> {
         (0..elements).flat_map(|element| [1000 + element, 0, 1]).collect()
     }
@@ -184,7 +189,7 @@ mod tests {
         let phase = reuse(&array_sum(elements));
         assert_eq!((phase.in_use_blocks, phase.reuse_set_blocks), (elements + 2, 2));
         assert_eq!((phase.reuses, phase.floods), (2 * elements - 2, elements));
-        // Without the misses of the first iteration it is 1/2.
+        // Excluding the misses of the first iteration, the ratio is 1/2.
         let least = phase.miss_hit_ratio(u64::MAX);
         assert!((least - 0.5).abs() < 0.001, "{least}");
         assert_eq!(phase.erss_blocks(0.501), Some(3));
@@ -206,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_plateau_before_the_last_fall_is_not_the_end() {
-        // Four accesses in ten to one of two blocks, six to a loop of 300.
+        // Four accesses in ten are to one of two blocks, and six to a loop over 300 blocks.
         let key = |n: u64| if n % 10 < 4 { n % 2 } else { 10 + (n / 10 * 6 + n % 10 - 4) % 300 };
         let keys: Vec<u64> = (0..30_000).map(key).collect();
         let phase = reuse(&keys);
@@ -233,7 +238,7 @@ mod tests {
             let once = times.values().filter(|&&n| n == 1).count() as u64;
             prop_assert_eq!(phase.floods, once);
             prop_assert_eq!(phase.reuses, times.values().map(|n| n - 1).sum::<u64>());
-            // Hits of an LRU cache that begins empty where the phase does.
+            // Compare with an LRU cache that is empty at the start of the phase.
             for size in [1usize, 2, 5, 60, 700] {
                 let (mut cache, mut hits) = (Vec::new(), 0);
                 for &key in &keys[from..to] {

@@ -1,8 +1,9 @@
-//! How many blocks a phase accesses more than once, for all phases of a workload in one pass.
+//! Counts the blocks that each phase accesses more than once, for all phases of a workload in one
+//! pass.
 //!
-//! Distances do not say which block an access is to, but the stack that they are of can be built
-//! from them again: an access at distance *d* is to the block at depth *d*. So of each block in the
-//! stack it is known in which phases its last two accesses are.
+//! Distances do not say which block an access is to, but they suffice to rebuild the stack: an
+//! access at distance *d* is to the block at depth *d*. So for each block in the stack it is known
+//! which phases contain both of its last two accesses.
 
 use core::ops::Range;
 
@@ -12,10 +13,10 @@ use crate::cpu::Cpu;
 use crate::table::FIRST_TIME;
 use crate::timeline::{TIMES_MAX, Timeline};
 
-/// The blocks that each span accesses more than once.
+/// Returns the number of blocks that each span accesses more than once.
 ///
-/// The first span holds all others. They are in order of their beginnings, an outer one before those
-/// nested in it, and two that are not nested do not overlap.
+/// The first span must contain all others. Spans must be in order of their start, an outer span
+/// before those nested in it, and spans that are not nested must not overlap.
 pub(crate) fn reused_blocks(record: &AccessRecord, spans: &[Range<u64>]) -> Vec<u64> {
     let Some(whole) = spans.first() else { return Vec::new() };
     let reuses = record.recency(whole.clone());
@@ -42,7 +43,7 @@ fn count(reuses: impl Iterator<Item = Reuse>, spans: &[Range<u64>]) -> Vec<u64> 
         timeline: Timeline::new(TIMES_MAX),
         shared: Vec::new(),
     };
-    // Where the next span begins or ends.
+    // The position at which a span next begins or ends.
     let mut event = spans[0].start;
     for (at, reuse) in (spans[0].start..).zip(reuses) {
         if at == event {
@@ -53,28 +54,29 @@ fn count(reuses: impl Iterator<Item = Reuse>, spans: &[Range<u64>]) -> Vec<u64> 
     walk.reused
 }
 
-/// A span that has begun and not ended.
+/// A span that has begun and has not ended.
 struct Open {
     number: usize,
-    /// When it began, by the timeline.
+    /// The time at which it began, on the timeline.
     since: u32,
 }
 
 struct Walk {
     reused: Vec<u64>,
-    /// From the outermost in.
+    /// The open spans, outermost first.
     open: Vec<Open>,
-    /// The span that begins next, by number.
+    /// The number of the span that begins next.
     next: usize,
-    /// The last access of each block accessed in the whole span.
+    /// The last access of each block, within the outermost span.
     timeline: Timeline,
-    /// By time: how many of the spans, from the outermost in, hold this access and the one before
-    /// to the same block.
+    /// For the access at each time: how many open spans, counted from the outermost, contain both
+    /// this access and the previous one to the same block.
     shared: Vec<u8>,
 }
 
 impl Walk {
-    /// Leaves the spans that end at `at` and enters those that begin; where this is due next.
+    /// Closes the spans that end at `at`, and opens those that begin there. Returns the position at
+    /// which a span next begins or ends.
     #[cold]
     fn enter(&mut self, spans: &[Range<u64>], at: u64) -> u64 {
         self.open.retain(|open| spans[open.number].end > at);
@@ -101,7 +103,7 @@ impl Walk {
                 let before = self.timeline.select(kept - 1 - depth);
                 self.timeline.take(before);
                 let shared = self.open.iter().take_while(|open| open.since <= before).count();
-                // Of these spans the block is known already.
+                // The outermost `known` spans have counted the block already.
                 let known = usize::from(self.shared[before as usize]);
                 for open in self.open.iter().take(shared).skip(known) {
                     self.reused[open.number] += 1;
@@ -144,7 +146,7 @@ mod tests {
         times.values().filter(|&&n| n > 1).count() as u64
     }
 
-    /// Cuts a span into parts with gaps, and those again.
+    /// Adds a span and, recursively, random parts of it with gaps between them.
     fn nest(span: Range<u64>, seed: &mut u64, depth: u32, spans: &mut Vec<Range<u64>>) {
         spans.push(span.clone());
         let mut random = |below: u64| {

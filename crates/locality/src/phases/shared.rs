@@ -1,4 +1,4 @@
-//! Workloads that share a cache: each on its own, and all together.
+//! Records workloads that share a cache: each alone, and all together.
 
 use core::ops::Range;
 
@@ -9,14 +9,15 @@ use super::record::{AccessRecord, Recorder};
 use super::reuse::{PhaseReuse, Tally};
 use crate::{BlockKeys, LocalityError};
 
-/// Records the accesses of several workloads, in order of time.
+/// Records the accesses of one or more workloads, in order of time.
 ///
-/// Reads, writes and write-zeroes access a block alike, as in an LRU cache of reads and writes.
+/// Reads, writes and write-zeroes requests are accesses alike, as in an LRU cache that keeps blocks
+/// that are read or written.
 #[derive(Clone, Debug)]
 pub struct SharedRecorder {
     block_size: BlockSize,
     migration_period: Option<Nanos>,
-    /// When blocks move next.
+    /// The time of the next migration.
     migration: Option<Nanos>,
     keys: BlockKeys,
     workloads: Vec<Recorder>,
@@ -24,32 +25,32 @@ pub struct SharedRecorder {
     owners: Packed,
 }
 
-/// What is recorded of all workloads in one cache.
+/// The recorder of all workloads in one cache.
 #[derive(Clone, Debug)]
 enum Together {
-    /// Nothing: so far only this workload has accessed anything, in a cache of its own.
+    /// None yet: only this workload has accessed anything so far, so its own recorder serves both.
     One(usize),
     Several(Box<Recorder>),
 }
 
-/// The accesses of workloads, by themselves and together.
+/// The records of workloads, each alone and all together.
 #[derive(Clone, Debug, Default)]
 pub struct SharedRecord {
-    /// Each workload with a cache of its own.
+    /// The record of each workload, with a cache of its own.
     pub workloads: Vec<AccessRecord>,
-    /// All of them in one cache, unless only one has accessed anything.
+    /// The record of all workloads in one cache; `None` if at most one has accessed anything.
     all: Option<AccessRecord>,
-    /// The workload of each access of all.
+    /// The number of the workload that made each access.
     owners: Packed,
 }
 
 impl SharedRecorder {
-    /// For so many workloads, of requests split into blocks of `block_size`. With a migration
-    /// period, blocks move into the cache only every so often, counted from time 0, and not when
-    /// they are accessed ([`crate::RequestDistances`]).
+    /// Creates a recorder of `workloads` workloads, whose requests are split into blocks of
+    /// `block_size`. With a migration period, blocks enter the cache only at multiples of the
+    /// period, counted from time 0, and not when they are accessed ([`crate::RequestDistances`]).
     ///
     /// # Errors
-    /// If there are more workloads than 65,536, or the period is no time at all.
+    /// If there are more than 65,536 workloads, or the period is 0.
     pub fn new(
         workloads: usize,
         block_size: BlockSize,
@@ -71,10 +72,10 @@ impl SharedRecorder {
         Ok(recorder)
     }
 
-    /// One workload more; its number.
+    /// Adds a workload and returns its number.
     ///
     /// # Errors
-    /// If there are 65,536 already.
+    /// If there are 65,536 workloads already.
     pub fn add_workload(&mut self) -> Result<usize, LocalityError> {
         let number = self.workloads.len();
         if number > usize::from(u16::MAX) {
@@ -89,11 +90,11 @@ impl SharedRecorder {
         self.workloads.len()
     }
 
-    /// Adds a request of workload number `workload`: an access to each block that it touches.
-    /// Trims and flushes are no accesses and change nothing.
+    /// Adds a request of workload number `workload`: an access to each block that it touches. Trims
+    /// and flushes do not count as accesses and change nothing.
     ///
     /// # Errors
-    /// If there are more blocks or accesses than can be told apart; what was recorded stays.
+    /// If there are more blocks or accesses than can be numbered; what was recorded is kept.
     ///
     /// # Panics
     /// If there is no such workload.
@@ -120,8 +121,8 @@ impl SharedRecorder {
         Ok(())
     }
 
-    /// From the second workload on that accesses anything, all of them are recorded together. What
-    /// the first has done so far it would have done in a cache of all.
+    /// Starts the record of all workloads together when a second one accesses its first block. The
+    /// first has had the cache to itself so far, so its recorder is copied.
     fn meets(&mut self, workload: usize) {
         let Together::One(only) = self.all else { return };
         if self.owners.len() == 0 {
@@ -131,7 +132,8 @@ impl SharedRecorder {
         }
     }
 
-    /// Moves blocks at the last multiple of the period up to `now`.
+    /// Migrates blocks, for the last multiple of the period up to `now`, and sets the next
+    /// migration.
     #[cold]
     fn migrate(&mut self, now: Nanos) -> Result<(), LocalityError> {
         if let Together::Several(all) = &mut self.all {
@@ -143,7 +145,7 @@ impl SharedRecorder {
         Ok(())
     }
 
-    /// The records.
+    /// Returns the records.
     ///
     /// # Errors
     /// As [`SharedRecorder::add`].
@@ -167,14 +169,15 @@ impl SharedRecord {
         self.owners.len()
     }
 
-    /// All workloads in one cache; `None` if there is only one that has accessed anything, which
-    /// then has that cache to itself.
+    /// Returns the record of all workloads in one cache; `None` if at most one has accessed
+    /// anything and so has the cache to itself.
     pub fn all(&self) -> Option<&AccessRecord> {
         self.all.as_ref()
     }
 
-    /// What a span of each workload's accesses hits in a cache of all workloads, from the
-    /// beginning on: its own hits and accesses only.
+    /// Returns, for each workload, the hits of a span of its accesses in a cache that all workloads
+    /// have shared since the start of the record. The result counts the workload's own accesses and
+    /// hits only.
     ///
     /// # Panics
     /// Unless there are as many spans as workloads.
@@ -196,7 +199,8 @@ impl SharedRecord {
         accesses.zip(tallies).map(|(n, tally)| PhaseReuse::of_hits(n, tally)).collect()
     }
 
-    /// What a workload reuses in a span in a cache of its own, from the beginning on.
+    /// Returns the hits of a span of a workload's accesses in a cache that it has had to itself
+    /// since the start of the record.
     pub fn alone(&self, workload: usize, span: Range<u64>) -> PhaseReuse {
         let mut tally = Tally::default();
         self.workloads[workload].judged(span.clone()).for_each(|reuse| tally.add(reuse));
@@ -220,7 +224,7 @@ mod tests {
         }
     }
 
-    /// An LRU cache, from the top.
+    /// An LRU cache: its blocks, most recent first.
     #[derive(Default)]
     struct Lru(Vec<(u32, u64)>);
 
@@ -273,7 +277,8 @@ mod tests {
         let record = recorder.finish().unwrap();
         assert_eq!(record.workloads[0].together(0..64), 128);
         assert_eq!(record.workloads[0].together(0..100), 200);
-        // Each block of the loop comes back after four of its own and five of the scan's.
+        // Each block of the loop is reused after four other blocks of the loop and five of the
+        // scan.
         let shared = &record.shared(&[50..100, 0..0])[0];
         assert_eq!((shared.accesses, shared.hits(9), shared.hits(10)), (50, 0, 50));
         assert_eq!(record.alone(0, 50..100).hits(5), 50);
@@ -297,13 +302,13 @@ mod tests {
 
     #[test]
     fn a_workload_that_comes_late_finds_in_the_cache_what_others_left() {
-        // With blocks that move in when they are accessed, and every so often.
+        // Without migration, and with a migration period of 1000 ns.
         for period in [None, Some(Nanos(1000))] {
             let requests: Vec<Request> = (0..9000u64)
                 .map(|n| request(n, u32::from(n > 5000 && n % 3 == 0), n * n % 97, 1 + n % 3))
                 .collect();
             let mut late = SharedRecorder::new(2, BlockSize::KIB_4, period).unwrap();
-            // The same requests as those of one workload.
+            // Records all requests as those of a single workload.
             let mut one = SharedRecorder::new(1, BlockSize::KIB_4, period).unwrap();
             for r in &requests {
                 late.add(r.volume.0 as usize, r).unwrap();

@@ -1,16 +1,16 @@
 //! The tree of phases: larger ones, and smaller ones nested in them (section 4.3.4).
 //!
-//! It begins with the whole workload and a cache in which all reuses hit. For each phase ever
-//! smaller sizes are tried. Where a size divides the phase into several, these are its children:
-//! one that fits gets the size tried, one that does not keeps its parent's, and each is looked at
-//! with the sizes below. Where a size finds only one phase, and it has no more misses than at the
-//! size before, the phase gets that size.
+//! The root is the whole workload, at a cache size in which all reuses hit. For each phase, smaller
+//! and smaller sizes are tried. If a size divides the phase into several, these become its
+//! children: a child that fits gets the size tried, one that does not keeps its parent's, and each
+//! is searched at the next smaller sizes. If a size does not divide the phase, and causes no more
+//! misses than the size that the phase began with, the phase gets that size.
 //!
-//! Decided: sizes are halved; what the thesis runs several times to tell phases from noise is one
-//! record cut into windows twice, the second time half a window later; siblings that
+//! Decided: sizes are halved. Where the thesis runs a workload several times to tell phases from
+//! noise, one record is cut into windows twice, the second time half a window later. Siblings that
 //! both fit or both do not, with durations and needs within a factor of two, are repetitions of one
-//! phase; *no more misses* is up to a hundredth of the accesses more, as counters never agree exactly
-//! where windows cut through a transition.
+//! phase. *No more misses* allows more by a hundredth of the accesses, as counts never agree
+//! exactly where windows cut through a transition.
 
 use core::ops::Range;
 
@@ -22,23 +22,24 @@ use super::windows::WindowMisses;
 
 /// The smallest size tried, in blocks.
 const SIZE_MIN: u64 = 16;
-/// Misses are no more than others if the difference is at most one in this many accesses.
+/// *No more misses* allows one miss more per this many accesses.
 const MISSES_ALIKE: u64 = 100;
-/// Windows of a record unless the caller says otherwise.
+/// Default number of windows in a record.
 const WINDOWS: u64 = 1000;
 
-/// How phases are looked for.
+/// Options of the search for phases.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PhaseOptions {
-    /// Accesses of a window, made a multiple of [`MARK`]; `None` for a thousandth of the record.
+    /// Length of a window in accesses, rounded up to a multiple of [`MARK`]; `None` for a
+    /// thousandth of the record.
     pub window: Option<u64>,
     /// Maximum length of a transition between two phases, in windows (the TL of the paper, which
     /// names no value).
     pub transition_windows: usize,
-    /// What a phase's ERSS is: the fewest blocks with this ratio of misses to hits, or with the
-    /// least ratio that any size has; `None` for [`PhaseReuse::default_erss_blocks`].
+    /// Defines the ERSS of a phase as the fewest blocks with at most this ratio of misses to hits,
+    /// or with the lowest ratio that any size has; `None` for [`PhaseReuse::default_erss_blocks`].
     pub miss_hit_ratio: Option<f64>,
-    /// Phases of less than this share of the record are too short to reserve a cache for.
+    /// A phase shorter than this share of the record is too short to provide cache for.
     pub duration_min: f64,
 }
 
@@ -48,52 +49,53 @@ impl Default for PhaseOptions {
     }
 }
 
-/// Whether a phase fits in the cache size by which it was found.
+/// Whether a phase fits in the cache size at which it was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PhaseState {
     /// The workload as a whole.
     Whole,
     /// It fits.
     In,
-    /// It does not; it fits in the size of its parent.
+    /// It does not fit; it fits in the size of its parent.
     Out,
 }
 
 /// A phase: a node of the tree.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Phase {
-    /// The phase that it is nested in, by number; `None` for the whole.
+    /// The number of the phase that it is nested in; `None` for the whole.
     pub parent: Option<usize>,
-    /// Its accesses, by position.
+    /// The positions of its accesses.
     pub span: Range<u64>,
-    /// How it was found.
+    /// Whether it fits in the size at which it was found.
     pub state: PhaseState,
-    /// At which cache size it was found; the whole, at the largest.
+    /// The cache size at which it was found; for the whole, the largest size.
     pub found_blocks: u64,
     /// The size of the smallest cache tried in which it fits, a power of two.
     pub size_blocks: u64,
     /// The effective reuse set size.
     pub erss_blocks: u64,
-    /// What it needs beyond the largest of the phases nested in it that are long enough.
+    /// The blocks that it needs beyond the largest need of the phases nested in it that are long
+    /// enough.
     pub marginal_erss_blocks: u64,
-    /// Distinct blocks.
+    /// Number of distinct blocks.
     pub in_use_blocks: u64,
-    /// Distinct blocks accessed more than once.
+    /// Number of distinct blocks accessed more than once.
     pub reuse_set_blocks: u64,
-    /// Accesses to a block accessed before in the phase.
+    /// Number of accesses to a block that the phase has accessed before.
     pub reuses: u64,
-    /// Reuses that a cache for the nested phases does not serve.
+    /// Number of reuses that a cache large enough for the nested phases does not serve.
     pub marginal_reuses: u64,
-    /// Accesses to blocks accessed once only.
+    /// Number of accesses to blocks that are accessed only once.
     pub floods: u64,
-    /// Accesses of all workloads while it ran.
+    /// Number of accesses of all workloads during the phase.
     pub together: u64,
-    /// The first of its siblings that it repeats, by number; its own if it is that.
+    /// The number of the first sibling that it repeats; its own number if it repeats none.
     pub repeats: usize,
 }
 
 impl Phase {
-    /// Accesses.
+    /// Number of accesses.
     pub fn accesses(&self) -> u64 {
         self.span.end - self.span.start
     }
@@ -102,11 +104,12 @@ impl Phase {
 /// The phases of a workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PhaseTree {
-    /// The phases; each stands behind the one that it is nested in, and siblings are in order.
+    /// The phases. Each comes after the one that it is nested in, and siblings are in order of
+    /// time.
     pub phases: Vec<Phase>,
-    /// Accesses of a window.
+    /// Length of a window in accesses.
     pub window: u64,
-    /// Phases of fewer accesses are short.
+    /// A phase with fewer accesses is too short to provide cache for.
     pub accesses_min: u64,
 }
 
@@ -116,12 +119,13 @@ impl PhaseTree {
         Self::build(record, options, |spans| reused_blocks(record, spans))
     }
 
-    /// What the phase to provide for needs, which is faster to find than all there is to say of it.
+    /// Returns the ERSS of [`PhaseTree::largest`], faster than building the whole tree.
     pub fn erss_blocks(record: &AccessRecord, options: &PhaseOptions) -> u64 {
         Self::build(record, options, |spans| vec![0; spans.len()]).largest().erss_blocks
     }
 
-    /// The tree, with what phases reuse as `reused` says.
+    /// Builds the tree. `reused` returns the number of blocks that each span accesses more than
+    /// once.
     fn build(
         record: &AccessRecord,
         options: &PhaseOptions,
@@ -149,7 +153,8 @@ impl PhaseTree {
         tree
     }
 
-    /// The phase to provide for: the one that needs most, of those that are not short.
+    /// Returns the phase to provide cache for: the one with the largest ERSS among those long
+    /// enough. Ties go to the first.
     pub fn largest(&self) -> &Phase {
         let whole = &self.phases[0];
         self.phases.iter().filter(|p| self.is_long(p)).fold(whole, |best, phase| {
@@ -157,19 +162,19 @@ impl PhaseTree {
         })
     }
 
-    /// Whether a phase is long enough to provide for.
+    /// Returns whether a phase is long enough to provide cache for.
     pub fn is_long(&self, phase: &Phase) -> bool {
         phase.accesses() >= self.accesses_min
     }
 
-    /// How often each phase that is not a repetition occurs within its parent: the weights of the
-    /// edges. By number, in order.
+    /// Returns the number of each phase that is not a repetition, and how often it occurs within
+    /// its parent (the weight of its edge), in order of number.
     pub fn repetitions(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let first = (0..self.phases.len()).filter(|&n| self.phases[n].repeats == n);
         first.map(|n| (n, self.phases.iter().filter(|p| p.repeats == n).count() as u64))
     }
 
-    /// Says of a phase what it reuses and needs; those nested in it have been measured.
+    /// Measures the reuse and needs of a phase. The phases nested in it must have been measured.
     fn measure(
         &mut self,
         record: &AccessRecord,
@@ -184,7 +189,8 @@ impl PhaseTree {
                 reuse.erss_blocks(ratio.max(reuse.miss_hit_ratio(u64::MAX))).unwrap_or(0)
             }
         };
-        // Phases nested deeper need no more, or are nested directly in one that counts.
+        // Only phases nested directly count: one nested deeper needs no more, or counts for its own
+        // parent.
         let nested = self.phases[number + 1..].iter().filter(|p| p.parent == Some(number));
         let nested = nested.filter(|p| p.accesses() >= self.accesses_min);
         let nested = nested.map(|p| p.erss_blocks).max().unwrap_or(0).min(erss_blocks);
@@ -244,11 +250,11 @@ struct Builder {
 }
 
 impl Builder {
-    /// Adds what is nested in phase `number`, by sizes from `size` down.
+    /// Adds the phases nested in phase `number`, trying sizes from `size` down.
     fn refine(&self, phases: &mut Vec<Phase>, number: usize, mut size: u64) {
         let span = phases[number].span.clone();
         let windows = (span.end - span.start).div_ceil(self.window) as usize;
-        // What is not longer than two transitions has no phases that could be told from them.
+        // A span of at most two transitions has no phases that differ from transitions.
         if windows <= 2 * self.transition {
             return;
         }
@@ -274,7 +280,7 @@ impl Builder {
             if misses <= misses_before + (span.end - span.start) / MISSES_ALIKE {
                 phases[number].size_blocks = size;
             }
-            // Where nothing hits, nothing hits in less.
+            // If nothing hits at this size, nothing hits at a smaller one.
             if misses == span.end - span.start {
                 return;
             }
@@ -282,7 +288,7 @@ impl Builder {
         }
     }
 
-    /// The phases of a span at one size, in windows from its start.
+    /// Returns the phases of a span at one size, in windows from the start of the span.
     fn find(&self, span: Range<u64>, size: u64) -> Vec<Found> {
         let rates = |first: u64| {
             let bounds = core::iter::successors(Some(first), |&to| Some(to + self.window));
@@ -311,7 +317,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Loops one after the other: (blocks, accesses). Loops of a size are over the same blocks.
+    /// Returns loops, each given as (blocks, accesses), one after the other. Loops over the same
+    /// number of blocks are over the same blocks.
     fn loops(loops: &[(u64, u64)]) -> Vec<u64> {
         let one = |&(blocks, length)| (0..length).map(move |at| (blocks << 32) + at % blocks);
         loops.iter().flat_map(one).collect()
@@ -322,7 +329,7 @@ mod tests {
         PhaseTree::new(&record(keys), &options)
     }
 
-    /// ERSS of the phases nested directly in `number`.
+    /// Returns the ERSS of each phase nested directly in phase `number`.
     fn nested(tree: &PhaseTree, number: usize) -> Vec<u64> {
         let nested = tree.phases.iter().filter(|p| p.parent == Some(number));
         nested.map(|p| p.erss_blocks).collect()
@@ -344,11 +351,11 @@ mod tests {
         let tree = tree(&loops(&[(100, 64_000), (5000, 64_000)]), 640);
         assert_eq!(nested(&tree, 0), [100, 5000]);
         let states: Vec<_> = tree.phases.iter().map(|p| (p.state, p.size_blocks)).collect();
-        // Found by the largest size in which the second loop misses. The first then is found to
-        // have no more misses in less, the second keeps what its parent had.
+        // Both are found at the largest size in which the second loop misses. The first then has no
+        // more misses down to 128 blocks; the second keeps the size of its parent.
         let expected = [(PhaseState::Whole, 8192), (PhaseState::In, 128), (PhaseState::Out, 8192)];
         assert_eq!(states, expected);
-        // To the window: a phase begins with the first of its windows.
+        // Positions are exact to within windows: a phase begins with the first of its windows.
         let small = &tree.phases[1];
         assert!(small.span.start <= 1280 && small.span.end.abs_diff(64_000) <= 1280, "{small:?}");
         assert_eq!(tree.largest().erss_blocks, 5000);
@@ -368,13 +375,13 @@ mod tests {
 
     #[test]
     fn phases_nest() {
-        // Large phases, of which the second consists of loops over 64 blocks and over 1000.
+        // Two large phases; the second consists of loops over 64 blocks and over 1000.
         let mut parts = vec![(20_000, 200_000)];
         for _ in 0..4 {
             parts.extend([(64, 25_600), (1000, 25_600)]);
         }
         let tree = tree(&loops(&parts), 640);
-        // The blocks of the first loop over 1000 are new, which divides it from what was before.
+        // The blocks of the first loop over 1000 are new, which separates it from what came before.
         let second =
             tree.phases.iter().position(|p| p.state == PhaseState::In && p.erss_blocks == 1000);
         let second = second.unwrap();
@@ -393,7 +400,7 @@ mod tests {
         let tree = tree(&keys, 640);
         let whole = &tree.phases[0];
         assert!((4000..=4100).contains(&whole.erss_blocks), "{whole:?}");
-        // The longest nested phases are a twentieth each: too short, unless told otherwise.
+        // Each of the longest nested phases is a twentieth of the record: too short by default.
         assert_eq!(whole.marginal_erss_blocks, whole.erss_blocks);
         let options =
             PhaseOptions { window: Some(640), duration_min: 0.02, ..PhaseOptions::default() };

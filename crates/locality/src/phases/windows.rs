@@ -1,23 +1,23 @@
-//! The misses of caches of all sizes tried, in all windows, from one pass over a record.
+//! The misses in every window, for each cache size tried, from one pass over a record.
 
 use core::ops::Range;
 
 use super::AccessRecord;
 
-/// Misses by half a window and size; sizes are powers of two.
+/// Misses by half window and cache size; sizes are powers of two.
 pub(crate) struct WindowMisses {
-    /// Accesses of half a window.
+    /// Number of accesses in half a window.
     half: u64,
-    /// The smallest size, as a power of two.
+    /// log2 of the smallest size.
     shift: u32,
     sizes: usize,
-    /// Misses of each half window by size, the smallest first.
+    /// Misses of each half window, one number for each size, smallest size first.
     misses: Vec<u32>,
 }
 
 impl WindowMisses {
-    /// For windows of `window` accesses, an even number, from the beginning of the record on, and
-    /// sizes from `smallest` to `largest` blocks, powers of two.
+    /// Counts misses in windows of `window` accesses (an even number) from the start of the record,
+    /// for sizes from `smallest` to `largest` blocks (powers of two).
     pub(crate) fn new(record: &AccessRecord, window: u64, smallest: u64, largest: u64) -> Self {
         let (half, shift) = (window / 2, smallest.ilog2());
         let sizes = (largest.ilog2() - shift) as usize + 1;
@@ -26,7 +26,7 @@ impl WindowMisses {
         let mut reuses = record.judged(0..record.accesses());
         for misses in misses.chunks_exact_mut(sizes) {
             for reuse in reuses.by_ref().take(half as usize) {
-                // The largest size that misses: one that is no more than the distance.
+                // The number of sizes that miss: those that are at most the distance.
                 let missed = match reuse.distance() {
                     Some(distance) => (u32::BITS - distance.leading_zeros()).saturating_sub(shift),
                     None => u32::MAX,
@@ -35,7 +35,7 @@ impl WindowMisses {
                     misses[(missed as usize).min(sizes) - 1] += 1;
                 }
             }
-            // What misses in a cache misses in smaller ones.
+            // An access that misses in one size misses in all smaller sizes.
             for size in (1..sizes).rev() {
                 misses[size - 1] += misses[size];
             }
@@ -43,8 +43,8 @@ impl WindowMisses {
         Self { half, shift, sizes, misses }
     }
 
-    /// How many of a span of accesses miss in a cache of `size` blocks. A span begins at a multiple
-    /// of half a window and ends at one or with the record.
+    /// Returns how many accesses of a span miss in a cache of `size` blocks. A span begins at a
+    /// multiple of half a window, and ends at one or at the end of the record.
     pub(crate) fn misses(&self, span: Range<u64>, size: u64) -> u64 {
         debug_assert!(span.start.is_multiple_of(self.half) && size.is_power_of_two());
         let halves = (span.start / self.half) as usize..span.end.div_ceil(self.half) as usize;
