@@ -13,7 +13,7 @@ const UNLINKED: u32 = u32::MAX - 1;
 /// The arena: the neighbours of every node.
 #[derive(Debug)]
 pub struct Links {
-    /// Of each node, the neighbour towards the front and the one towards the back.
+    /// For each node, its neighbours: towards the front, then towards the back.
     neighbours: Box<[[u32; 2]]>,
 }
 
