@@ -122,8 +122,10 @@ pub trait Policy: Sized {
     /// needed again before it left. It regains its place and its count, and its ghost is removed.
     /// This is not an access; if there was one, the caller calls `on_access` afterwards.
     ///
-    /// The next `evict` chooses the same node again. To get a different one, the caller evicts
-    /// first and restores afterwards; it restores several nodes in reverse order of their eviction.
+    /// The next `evict` chooses the same node again, except that S3-FIFO and W-TinyLFU may choose
+    /// one from another queue, and random replacement any node. To get a different one, the caller
+    /// evicts first and restores afterwards; it restores several nodes in reverse order of their
+    /// eviction.
     fn restore(&mut self, node: u32);
 
     /// Invalidates the block in `node`: the node becomes free and leaves no ghost. If the node was
