@@ -182,9 +182,9 @@ pub enum Effect {
     Read {
         /// Identifies the answer.
         token: Token,
-        /// Which device.
+        /// The device.
         device: Device,
-        /// First byte on it.
+        /// Offset of the first byte on the device.
         offset: u64,
         /// Number of bytes: the sum of the segments' lengths.
         length: u32,
@@ -193,9 +193,9 @@ pub enum Effect {
     Write {
         /// Identifies the answer.
         token: Token,
-        /// Which device.
+        /// The device.
         device: Device,
-        /// First byte on it.
+        /// Offset of the first byte on the device.
         offset: u64,
         /// Number of bytes: the sum of the segments' lengths.
         length: u32,
@@ -205,9 +205,9 @@ pub enum Effect {
     WriteZeroes {
         /// Identifies the answer.
         token: Token,
-        /// Which device.
+        /// The device.
         device: Device,
-        /// First byte.
+        /// Offset of the first byte on the device.
         offset: u64,
         /// Number of bytes.
         length: u64,
@@ -219,7 +219,7 @@ pub enum Effect {
     Sync {
         /// Identifies the answer.
         token: Token,
-        /// Which device.
+        /// The device.
         device: Device,
     },
 }

@@ -2,7 +2,7 @@
 
 use crate::{Effect, MetaBuffer, Outcome, Segment, Token};
 
-/// A sans-IO machine as an executor of its effects sees it.
+/// A sans-IO machine, as seen by the executor of its effects.
 ///
 /// The order of calls: after any call that hands something in (a request, a completion, a
 /// timeout), [`poll_effect`](Machine::poll_effect) is called until it returns `None`, and every
