@@ -10,7 +10,7 @@ pub enum Op {
     Read = 0,
     /// Write bytes.
     Write = 1,
-    /// The range's contents are no longer needed; it reads as zeroes afterwards.
+    /// Discard a range: its contents are no longer needed, and it reads as zeroes afterwards.
     Trim = 2,
     /// Make every completed write durable.
     Flush = 3,

@@ -37,11 +37,11 @@ pub struct BlockAddr {
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// From whole microseconds.
+    /// A time of `us` microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Self(us * 1_000)
     }
-    /// As fractional seconds.
+    /// The time in seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
