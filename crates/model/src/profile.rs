@@ -65,7 +65,7 @@ impl Profile {
         disk: None,
     };
 
-    /// The names that [`named`](Profile::named) knows.
+    /// The names of all devices that [`named`](Profile::named) returns.
     pub const NAMES: [&str; 12] = [
         "FastDRAM",
         "SlowDRAM",
