@@ -32,7 +32,7 @@ impl Access {
     }
 }
 
-/// How many accesses hit.
+/// Number of accesses that hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hits {
     /// Hits of reads.

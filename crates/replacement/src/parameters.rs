@@ -5,7 +5,7 @@ use core::fmt;
 use crate::policies::Kind;
 use crate::policy::About;
 
-/// The most parameters that a policy may have.
+/// Maximum number of parameters of a policy.
 const PARAMETERS_MAX: usize = 6;
 
 /// A parameter of a policy: a number within a range.

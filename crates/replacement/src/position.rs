@@ -44,9 +44,9 @@ pub enum PositionRule {
         /// Number of priority classes.
         classes: u32,
     },
-    /// Derivative LRU: in proportion to the gain from one more block, `max(MinPosition, 100
-    /// derivative / derivative_max)`; the protected end for all blocks while no volume is known to
-    /// gain anything.
+    /// Derivative LRU: in proportion to the gain from one more block,
+    /// `max(MinPosition, 100 derivative / derivative_max)`; the protected end for all blocks while no
+    /// volume is known to gain anything.
     Derivative {
         /// MinPosition, in percent.
         min_position: u32,
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!([at(50.0, 1), at(50.0, 2), at(50.0, 3)], [80, 55, 30]);
         assert_eq!([at(0.0, 1), at(0.0, 2), at(0.0, 3)], [30, 20, 20]);
         assert_eq!(at(90.0, 1), 100);
-        // A class that is not there counts as the nearest.
+        // A class that does not exist counts as the nearest one.
         assert_eq!([at(50.0, 0), at(50.0, 9)], [80, 30]);
     }
 

@@ -301,9 +301,9 @@ fn disksim_has_the_hits_of_the_papers_at_twenty_sizes() {
     at_twenty_sizes("DiskSim", &blocks.take(20_000).collect::<Vec<_>>(), 2000.0);
 }
 
-/// The expected counts are those of libCacheSim (revision aa0fc40 of October 2024): `cachesim
-/// blocks.txt txt NAME SIZE --ignore-obj-size 1` over the same blocks, one per line. Its `lfu` does
-/// not age, and its hands have no bound.
+/// The expected counts are those of libCacheSim (revision aa0fc40 of October 2024):
+/// `cachesim blocks.txt txt NAME SIZE --ignore-obj-size 1` over the same blocks, one per line. Its
+/// `lfu` does not age, and its hands have no bound.
 #[test]
 fn a_real_trace_has_the_misses_that_libcachesim_counts() {
     let Some(blocks) = cloudphysics() else { return };

@@ -206,8 +206,8 @@ fn random_evicts_each_block_with_the_same_probability() {
 }
 
 /// On a loop of `n` blocks, a cache of `c` blocks with random replacement keeps a block with
-/// probability `(1 - 1/c)^m` over `m` misses, so the hit ratio `h` solves `h = (1 - 1/c)^(n (1 -
-/// h))`.
+/// probability `(1 - 1/c)^m` over `m` misses, so the hit ratio `h` solves
+/// `h = (1 - 1/c)^(n (1 - h))`.
 #[test]
 fn random_has_the_hit_ratio_of_theory_on_a_loop() {
     let (n, c) = (1000_u32, 700);

@@ -1,8 +1,9 @@
 //! A write budget: a random share of blocks enters, which a control loop adjusts.
 //!
 //! At the end of each [interval](INTERVAL) the share is multiplied by the interval's target and
-//! divided by the bytes written in the last interval. It at most [doubles](GROWTH), and starts
-//! [small](LEAST). The target is the interval's part of the daily budget, corrected so that the
+//! divided by the bytes written in the last interval. The share at most [doubles](GROWTH), and
+//! starts [small](LEAST). The target is the interval's part of the daily budget, corrected so that
+//! the
 //! balance is settled within an [hour](CATCH_UP_TIME). The balance is the surplus or deficit of
 //! writes so far, at most a day's budget; a restart resets it. All writes to flash count, so writes
 //! that need no admission leave less for blocks that do.

@@ -34,7 +34,7 @@ use pace::Pace;
 use popularity::Popularity;
 use smq::Smq;
 
-/// The most parameters that a policy may have.
+/// Maximum number of parameters of a policy.
 const PARAMETERS_MAX: usize = 2;
 
 /// Generates, from one line per policy, [`AdmissionKind`] with its names, ideas, sources and

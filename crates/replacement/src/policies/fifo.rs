@@ -1,4 +1,4 @@
-//! First in, first out: a queue by arrival.
+//! First in, first out: a queue in order of arrival.
 //!
 //! Performs badly if a few blocks are used often: they leave as soon as all others. A hit costs
 //! nothing.

@@ -4,9 +4,10 @@
 //! equals, the one that has had that count for the longest time. After `ageing_capacities` times
 //! the capacity accesses, all counts are halved (never below 1).
 //!
-//! Counts are limited to 255; libCacheSim's `lfu` has no limit and no ageing (`ageing_capacities =
-//! 0`). There is a list for each count. Halving joins the lists in pairs, in 255 steps, and touches
-//! no block: each block records the halving at which its stored count was correct.
+//! Counts are limited to 255; libCacheSim's `lfu` has no limit and no ageing
+//! (`ageing_capacities = 0`). There is a list for each count. Halving joins the lists in pairs, in
+//! 255 steps, and touches no block: each block records the halving at which its stored count was
+//! correct.
 //!
 //! Performs badly when the set of frequently used blocks changes; the slower the ageing, the worse.
 
@@ -23,7 +24,7 @@ const AGEING: Parameter = Parameter {
     meaning: "number of accesses after which all counts are halved; 0: never",
 };
 
-/// Counts go from 1 to this.
+/// The largest count; counts start at 1.
 const COUNT_MAX: usize = 255;
 
 /// See the module.
