@@ -1,7 +1,6 @@
 //! Estimates, in fixed memory, how often keys were used recently: a count-min sketch of 4-bit
-//! counters
-//! (G. Einziger, R. Friedman and B. Manes, *TinyLFU: a highly efficient cache admission policy*, ACM
-//! Transactions on Storage 2017), halved after every `sample` uses.
+//! counters (G. Einziger, R. Friedman and B. Manes, *TinyLFU: a highly efficient cache admission
+//! policy*, ACM Transactions on Storage 2017), halved after every `sample` uses.
 //!
 //! Counters are grouped in blocks of a cache line, as in Caffeine: four rows of 32. The number of
 //! blocks is an eighth of the number of keys, rounded up to a power of two, and at least 128: 8 to
@@ -10,8 +9,8 @@
 //! each of the four, up to 15; the estimate is the least of them.
 //!
 //! Halving all counters in one call would take too long. Each block records the last halving that
-//! it took part in, and catches up when it is accessed. In addition, with every use one more block
-//! catches up, so that none falls far behind.
+//! it took part in, and catches up before it counts a use. In addition, with every use one more
+//! block catches up, so that none falls far behind.
 
 use crate::links::prefetch;
 
