@@ -1,22 +1,22 @@
-//! What is known of bytes without reading them.
+//! What is known about bytes without reading them.
 
 /// What some bytes of a volume, or of the store behind it, are known to hold.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Content {
-    /// Anything: nothing is known of them.
+    /// Unknown: the bytes may have any value.
     Data,
     /// Zeroes.
     Zeroes,
-    /// Zeroes that take no space.
+    /// Zeroes that occupy no space.
     Hole,
 }
 
-/// Consecutive bytes of which the same is known.
+/// Consecutive bytes with the same [`Content`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ContentRun {
-    /// What they hold.
+    /// Content of the bytes.
     pub content: Content,
-    /// How many.
+    /// Number of bytes.
     pub length: u64,
 }
 

@@ -1,6 +1,6 @@
-//! The words of the field, as types.
+//! The vocabulary of block storage, as types.
 //!
-//! Every other crate speaks in these: a **request** is what a client sends (time, volume,
+//! Every other crate uses these terms: a **request** is what a client sends (time, volume,
 //! operation, byte offset, byte length); a **block** is a cache line, a power of two in size;
 //! a **volume** is one exported virtual disk. Index, count and byte offset are distinct types
 //! so that they cannot be mixed up. This crate has no dependencies and does no I/O.

@@ -7,16 +7,16 @@ use crate::Volume;
 /// An element for each volume. Only a [`Volume`] indexes it.
 ///
 /// # Panics
-/// Indexing with a volume that has no element panics: counted as another volume's, its data would be
-/// hidden in the state of that volume.
+/// Indexing with a volume that has no element panics. Falling back to the element of another
+/// volume would hide this volume's data in the state of that one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PerVolume<T>(Vec<T>);
 
 impl<T> PerVolume<T> {
-    /// No volume is attached.
+    /// A list without volumes.
     pub const EMPTY: PerVolume<T> = PerVolume(Vec::new());
 
-    /// Adds the element of the next volume, and returns that.
+    /// Adds an element for the next volume, and returns that volume.
     pub fn push(&mut self, element: T) -> Volume {
         self.0.push(element);
         Volume(self.0.len() as u32 - 1)
@@ -47,13 +47,13 @@ impl<T> PerVolume<T> {
         self.volumes().zip(&mut self.0)
     }
 
-    /// The element of a volume, if that is attached.
+    /// The element of `volume`, if the volume is attached.
     #[inline]
     pub fn get(&self, volume: Volume) -> Option<&T> {
         self.0.get(volume.index())
     }
 
-    /// The element of a volume, if that is attached.
+    /// The element of `volume`, if the volume is attached.
     #[inline]
     pub fn get_mut(&mut self, volume: Volume) -> Option<&mut T> {
         self.0.get_mut(volume.index())
@@ -61,30 +61,30 @@ impl<T> PerVolume<T> {
 }
 
 impl<T: Clone> PerVolume<T> {
-    /// Every one of `count` volumes gets this element.
+    /// A list of `count` volumes with `element` for each.
     pub fn filled(element: T, count: usize) -> PerVolume<T> {
         PerVolume(vec![element; count])
     }
 
-    /// Sets the number of volumes; further ones get this element.
+    /// Sets the number of volumes; volumes that this adds get `element`.
     pub fn resize(&mut self, count: usize, element: T) {
         self.0.resize(count, element);
     }
 
-    /// Sets every element.
+    /// Sets every element to `element`.
     pub fn fill(&mut self, element: T) {
         self.0.fill(element);
     }
 }
 
-/// In the order of the volumes' numbers.
+/// Elements are in the order of volume numbers.
 impl<T> FromIterator<T> for PerVolume<T> {
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> PerVolume<T> {
         PerVolume(elements.into_iter().collect())
     }
 }
 
-/// In the order of the volumes' numbers.
+/// Elements are in the order of volume numbers.
 impl<T> IntoIterator for PerVolume<T> {
     type Item = T;
     type IntoIter = std::vec::IntoIter<T>;

@@ -1,4 +1,4 @@
-//! Requests as clients send them, and how they fall on blocks.
+//! Requests as clients send them, and the blocks that they touch.
 
 use crate::{BlockIndex, BlockSize, Nanos, Volume};
 
@@ -10,7 +10,7 @@ pub enum Op {
     Read = 0,
     /// Write bytes.
     Write = 1,
-    /// The range's contents are no longer needed; it reads as zeroes afterwards.
+    /// Discard a range: its contents are no longer needed, and it reads as zeroes afterwards.
     Trim = 2,
     /// Make every completed write durable.
     Flush = 3,
@@ -43,7 +43,7 @@ pub struct Flags(pub u8);
 impl Flags {
     /// No flags.
     pub const NONE: Flags = Flags(0);
-    /// Force unit access: the reply means durable.
+    /// Force unit access: the data is durable before the reply is sent.
     pub const FUA: Flags = Flags(1);
     /// Write zeroes without leaving a hole.
     pub const NO_HOLE: Flags = Flags(2);
@@ -54,7 +54,7 @@ impl Flags {
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
-    /// Both sets together.
+    /// The union of the two sets.
     pub const fn union(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
@@ -78,7 +78,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// One without flags.
+    /// A request without flags.
     pub const fn new(time: Nanos, volume: Volume, op: Op, offset: u64, length: u64) -> Request {
         Request { time, volume, op, flags: Flags::NONE, offset, length }
     }
@@ -89,7 +89,7 @@ impl Request {
     }
 }
 
-/// A run of requests in columns of equal length: what work on many at a time takes.
+/// A batch of requests in columns of equal length, for code that processes many at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestColumns<'a> {
     /// Arrival times in nanoseconds.
@@ -110,7 +110,7 @@ impl RequestColumns<'_> {
     /// Request `i`.
     ///
     /// # Panics
-    /// If there are not that many.
+    /// If `i` is not less than the number of requests.
     #[inline]
     pub fn request(&self, i: usize) -> Request {
         Request {

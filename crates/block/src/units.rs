@@ -7,7 +7,7 @@ use core::fmt;
 pub struct Volume(pub u32);
 
 impl Volume {
-    /// Its place in a list of all volumes.
+    /// Its index in a list of all volumes.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -23,7 +23,7 @@ impl fmt::Display for Volume {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BlockIndex(pub u64);
 
-/// A block of a volume: what caches look up.
+/// A block of a volume: the key of a cache lookup.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BlockAddr {
     /// The volume the block belongs to.
@@ -32,16 +32,16 @@ pub struct BlockAddr {
     pub block: BlockIndex,
 }
 
-/// A point in time or a duration, in nanoseconds. The origin is whatever the driver says.
+/// A point in time or a duration, in nanoseconds. The driver chooses the origin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// From whole microseconds.
+    /// A time of `us` microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Self(us * 1_000)
     }
-    /// As fractional seconds.
+    /// The time in seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -102,7 +102,7 @@ impl BlockSize {
             Err(BlockSizeError(bytes))
         }
     }
-    /// In bytes.
+    /// The size in bytes.
     pub const fn bytes(self) -> u64 {
         1 << self.shift
     }

@@ -1,9 +1,9 @@
-//! What the sans-IO machines ask of what drives them.
+//! The effects that the sans-IO machines request from their driver.
 //!
-//! The cache and the flash log decide; a driver does. What passes between them is an
-//! [`Effect`]: it names *places* (a DRAM frame, a client's request buffer, a metadata buffer,
-//! a range of a device), never bytes, so that the same machine runs over real memory and
-//! devices, over faulty in-memory devices, and over no bytes at all in the simulator.
+//! The cache and the flash log decide what to do; a driver does it. An [`Effect`] is one such
+//! order. It names *places* (a DRAM frame, a client's request buffer, a metadata buffer, a range
+//! of a device), never bytes, so the same machine runs over real memory and devices, over faulty
+//! in-memory devices, and over no bytes at all in the simulator.
 //!
 //! **Immediate** effects ([`Effect::Copy`], [`Effect::Zero`], [`Effect::Checksum`],
 //! [`Effect::Reply`]) are finished by the driver, in the order in which they are polled, before
@@ -25,7 +25,7 @@ use forebay_block::Volume;
 pub struct Frame(pub u32);
 
 impl Frame {
-    /// No frame: of what needs no data.
+    /// No frame: for an operation that needs no data.
     pub const NONE: Frame = Frame(u32::MAX);
 }
 
@@ -62,7 +62,7 @@ pub enum Place {
         /// First byte within it.
         offset: u32,
     },
-    /// An endless source of zeroes; as a destination, bytes are thrown away.
+    /// As a source, an endless run of zeroes; as a destination, discards the bytes.
     Void,
 }
 
@@ -80,12 +80,12 @@ pub struct Segment {
 pub enum Device {
     /// The flash tier.
     Flash,
-    /// The backing store of a volume. Offsets are those of the *exported* volume; the driver
-    /// adds what its layout puts in front.
+    /// The backing store of a volume. Offsets are relative to the *exported* volume; the driver
+    /// adds the size of whatever its layout places before the data.
     Backing(Volume),
 }
 
-/// Which machine an answer is for.
+/// The machine that an answer is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Owner {
     /// The front.
@@ -96,12 +96,12 @@ pub enum Owner {
     Shard(u8),
 }
 
-/// Names an effect under way, so that its answer finds its way back.
+/// Identifies an effect in flight, so that its answer reaches the machine that requested it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token {
-    /// The machine that asked.
+    /// The machine that requested the effect.
     pub owner: Owner,
-    /// Its own number for what it asked.
+    /// The machine's own number for the effect.
     pub index: u32,
 }
 
@@ -141,10 +141,10 @@ impl core::fmt::Display for IoError {
 
 impl std::error::Error for IoError {}
 
-/// The end of a device effect.
+/// The result of a device effect.
 pub type Outcome = Result<(), IoError>;
 
-/// Something the driver is asked to do.
+/// Something that a machine asks its driver to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Immediate: copy `length` bytes.
@@ -153,79 +153,79 @@ pub enum Effect {
         from: Place,
         /// Destination; never overlaps the source.
         to: Place,
-        /// Bytes.
+        /// Number of bytes.
         length: u32,
     },
     /// Immediate: fill `length` bytes with zeroes.
     Zero {
         /// Destination.
         to: Place,
-        /// Bytes.
+        /// Number of bytes.
         length: u32,
     },
     /// Immediate: CRC-32C of the segments' bytes, continued from `seed`; the driver answers
     /// with `handle_checksum(token, value)` at once. (A driver without bytes answers 0.)
     Checksum {
-        /// Names the answer.
+        /// Identifies the answer.
         token: Token,
         /// The CRC to continue from.
         seed: u32,
     },
-    /// Immediate: the request is done; its buffer is the driver's again.
+    /// Immediate: the request is done; its buffer belongs to the driver again.
     Reply {
         /// Which request.
         request: RequestId,
-        /// How it ended.
+        /// The result of the request.
         result: Outcome,
     },
     /// Device: read `length` bytes at `offset` into the segments.
     Read {
-        /// Names the answer.
+        /// Identifies the answer.
         token: Token,
-        /// Which device.
+        /// The device.
         device: Device,
-        /// First byte on it.
+        /// Offset of the first byte on the device.
         offset: u64,
-        /// Bytes; the sum of the segments.
+        /// Number of bytes: the sum of the segments' lengths.
         length: u32,
     },
     /// Device: write the segments, `length` bytes in all, at `offset`.
     Write {
-        /// Names the answer.
+        /// Identifies the answer.
         token: Token,
-        /// Which device.
+        /// The device.
         device: Device,
-        /// First byte on it.
+        /// Offset of the first byte on the device.
         offset: u64,
-        /// Bytes; the sum of the segments.
+        /// Number of bytes: the sum of the segments' lengths.
         length: u32,
     },
-    /// Device: make the range read as zeroes. Where the device cannot promise that cheaply the
+    /// Device: make the range read as zeroes. If the device cannot guarantee that cheaply, the
     /// executor writes zeroes.
     WriteZeroes {
-        /// Names the answer.
+        /// Identifies the answer.
         token: Token,
-        /// Which device.
+        /// The device.
         device: Device,
-        /// First byte.
+        /// Offset of the first byte on the device.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         length: u64,
-        /// Whether space may be given back (a hole punched).
+        /// Whether the device may free the space (punch a hole).
         punch: bool,
     },
     /// Device: make durable every write and zeroing of this device that completed before this
     /// effect was polled.
     Sync {
-        /// Names the answer.
+        /// Identifies the answer.
         token: Token,
-        /// Which device.
+        /// The device.
         device: Device,
     },
 }
 
 impl Effect {
-    /// The token, for effects that are answered.
+    /// Returns the token of an effect that gets an answer.
     pub const fn token(&self) -> Option<Token> {
         match *self {
             Effect::Checksum { token, .. }
@@ -249,8 +249,8 @@ impl Effect {
     }
 }
 
-/// Effects waiting to be polled, with their segments. Allocates only while it grows to the
-/// largest number ever waiting.
+/// Effects waiting to be polled, with their segments. Allocates memory only when more of them
+/// wait than ever before.
 #[derive(Debug, Default)]
 pub struct EffectQueue {
     effects: std::collections::VecDeque<(Effect, u32)>,
@@ -260,13 +260,13 @@ pub struct EffectQueue {
 }
 
 impl EffectQueue {
-    /// From now on effects have no memory operands: the driver has no bytes.
+    /// Drops the memory operands of effects queued from now on, for a driver without bytes.
     pub fn leave_out_segments(&mut self) {
         self.without_segments = true;
     }
 
-    /// From now on copies and zeroings of memory are left out: the driver has no bytes, and to copy them
-    /// takes no time.
+    /// Drops copies and zeroings of memory from now on, for a driver that has no bytes and in which
+    /// copying takes no time.
     pub fn leave_out_copies(&mut self) {
         self.without_copies = true;
     }
@@ -310,19 +310,19 @@ impl EffectQueue {
         let (effect, count) = self.effects.pop_front()?;
         match count {
             0 => {}
-            // Most have one, for which a drain would be dear.
+            // Most effects have one segment, for which a drain would be expensive.
             1 => segments.extend(self.segments.pop_front()),
             _ => segments.extend(self.segments.drain(..count as usize)),
         }
         if self.effects.is_empty() {
-            // The next ones go where the first ones were, which is still near.
+            // The next effects reuse the front of the buffers, which is likely still cached.
             self.effects.clear();
             self.segments.clear();
         }
         Some(effect)
     }
 
-    /// Whether nothing waits.
+    /// Whether no effect is waiting.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.effects.is_empty()

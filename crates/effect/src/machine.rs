@@ -1,8 +1,8 @@
-//! What an executor needs of a sans-IO machine.
+//! The interface between a sans-IO machine and the executor of its effects.
 
 use crate::{Effect, MetaBuffer, Outcome, Segment, Token};
 
-/// A sans-IO machine as an executor of its effects sees it.
+/// A sans-IO machine, as seen by the executor of its effects.
 ///
 /// The order of calls: after any call that hands something in (a request, a completion, a
 /// timeout), [`poll_effect`](Machine::poll_effect) is called until it returns `None`, and every
@@ -11,20 +11,20 @@ pub trait Machine {
     /// Takes the next effect; its memory operands replace what `segments` holds.
     fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect>;
 
-    /// Whether the driver has something more urgent to do than to hand in the next completion: asked when
-    /// nothing is left of the last one.
+    /// Whether the driver has more urgent work than to hand in the next completion. The executor
+    /// asks when no effects of the previous completion are left.
     fn should_pause(&mut self) -> bool {
         false
     }
 
-    /// A device effect has ended. For a read that succeeded, the bytes are in place, those of
-    /// metadata buffers too.
+    /// Hands in the outcome of a device effect. After a successful read, the bytes are in place,
+    /// including those in metadata buffers.
     fn handle_completion(&mut self, token: Token, outcome: Outcome);
 
-    /// The answer to [`Effect::Checksum`].
+    /// Hands in the result of [`Effect::Checksum`].
     fn handle_checksum(&mut self, token: Token, value: u32);
 
-    /// The bytes of a metadata buffer, to fill in what a read brought.
+    /// Returns the bytes of a metadata buffer, for the driver to fill with what a read returned.
     ///
     /// # Panics
     /// May panic for a buffer that the machine never named.

@@ -1,4 +1,4 @@
-//! How fast the models are: `cargo run --release -p forebay-model --example model_speed`.
+//! Measures the speed of the models: `cargo run --release -p forebay-model --example model_speed`.
 
 #![allow(clippy::print_stdout)] // a program, not the library
 
@@ -16,7 +16,7 @@ fn main() {
         for i in 0..n {
             let offset = (i.wrapping_mul(2_654_435_761) % (1 << 28)) * 4096;
             let op = if i % 3 == 0 { Op::Write } else { Op::Read };
-            // One in eight waits for the one before it.
+            // After every eighth operation, the next one waits until it has ended.
             let end = model.complete(now, Access { op, offset, length: 4096 });
             now = if i % 8 == 0 { end } else { now };
         }

@@ -2,12 +2,12 @@
 
 use forebay_block::Nanos;
 
-/// How long an operation takes, apart from waiting, seeking and transfer.
+/// How long an operation takes, excluding waiting, seeking and transfer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Latency {
     /// Always the same.
     Fixed(Nanos),
-    /// Lognormal: most near the mean, a long tail above it.
+    /// Lognormal: most latencies are near the mean, with a long tail above it.
     Lognormal {
         /// The mean (not the median).
         mean: Nanos,
@@ -15,18 +15,17 @@ pub enum Latency {
         sigma: f64,
     },
     /// As measured: points of (percent of operations, time within which they end), both rising.
-    /// Linear in between; below the first point the times reach down to the first, above the
-    /// last they stay at the last.
+    /// Linear in between; the time of the first point below it, and that of the last above it.
     Percentiles(Vec<(f64, Nanos)>),
 }
 
-/// A latency that makes no sense.
+/// The error for an invalid latency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LatencyError {
     /// The lognormal's sigma is negative, not a number, or above 5.
     Sigma,
-    /// The percentiles are none, not between 0 and 100, or not rising.
+    /// There are no percentiles, or they are not between 0 and 100, or they do not rise.
     Percentiles,
 }
 
@@ -47,10 +46,10 @@ impl Latency {
     /// No time at all.
     pub const NONE: Latency = Latency::Fixed(Nanos(0));
 
-    /// Checks that the latency makes sense.
+    /// Checks that the latency is valid.
     ///
     /// # Errors
-    /// If it does not.
+    /// If the latency is invalid.
     pub fn check(&self) -> Result<(), LatencyError> {
         match self {
             Latency::Fixed(_) => Ok(()),
@@ -90,7 +89,7 @@ impl Latency {
         }
     }
 
-    /// The mean, exact for what the definition says.
+    /// The exact mean of the distribution as defined.
     pub fn mean(&self) -> Nanos {
         match self {
             Latency::Fixed(time) | Latency::Lognormal { mean: time, .. } => *time,
@@ -141,8 +140,8 @@ fn normal_quantile(u: f64) -> f64 {
     sign * 0.25 * (above as f64 - 1.0 + share)
 }
 
-/// e to the power of `x`, from additions and multiplications only: library functions differ from
-/// platform to platform in the last bit.
+/// e to the power of `x`, from basic arithmetic only, because library functions differ between
+/// platforms in the last bit.
 fn exp(x: f64) -> f64 {
     let x = x.clamp(-700.0, 700.0);
     let doublings = (x * std::f64::consts::LOG2_E).round();

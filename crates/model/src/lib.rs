@@ -1,9 +1,10 @@
 //! How long devices take: pure models for simulation and shaping.
 //!
-//! A [`Model`] is told when an operation starts and says when it ends. It reads no clock and
-//! draws its random numbers from a seed, so the simulator charges virtual time and the shaping
-//! of real files holds completions back by the very same numbers. The arithmetic is made of
-//! exactly rounded operations only: the same seed gives the same times on every machine.
+//! A [`Model`] takes the time at which an operation starts and returns the time at which it ends.
+//! It reads no clock and derives its random numbers from a seed, so the simulator, which charges
+//! virtual time, and the shaper of real files, which delays completions, get exactly the same
+//! latencies. All arithmetic is exactly rounded: the same seed gives the same times on every
+//! machine.
 //!
 //! ```
 //! use forebay_block::{Nanos, Op};

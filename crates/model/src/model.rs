@@ -1,4 +1,4 @@
-//! The model of a device at work: who waits for whom, and how long.
+//! The model of a device: which operations wait for which, and for how long.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,23 +8,23 @@ use forebay_block::{Nanos, Op};
 use crate::distribution::Latency;
 use crate::profile::{Disk, Profile};
 
-/// An operation, as far as its time depends on it.
+/// The properties of an operation that determine its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// First byte.
     pub offset: u64,
-    /// Bytes; 0 for a flush.
+    /// Number of bytes; 0 for a flush.
     pub length: u64,
 }
 
-/// A device at work.
+/// A simulated device and its state.
 ///
 /// Operations are served in the order in which they start (no elevator), each by the server that
-/// is free first, or by the disk that holds the data. Then the data pass a channel of limited
-/// bandwidth, those that are ready first before others. A sync ends after every write that started
-/// before it.
+/// becomes free first, or by the disk that holds the data. Then the data passes through a channel
+/// of limited bandwidth, in which data that is ready earlier goes first. A sync ends after every
+/// write that started before it.
 #[derive(Clone, Debug)]
 pub struct Model {
     read: Latency,
@@ -44,13 +44,13 @@ pub struct Model {
 #[derive(Clone, Copy, Debug, Default)]
 struct Server {
     free: Nanos,
-    /// Where the disk's head is: the end of the last operation.
+    /// Position of the disk's head in bytes: the end of the last operation.
     head: u64,
 }
 
 impl Model {
-    /// A device like `profile` with `capacity` bytes (over which the disks' seeks are spread),
-    /// whose random numbers come from `seed`.
+    /// A device with this `profile` and a `capacity` in bytes, over which the seeks of disks are
+    /// spread. The random numbers come from `seed`.
     pub fn new(profile: &Profile, capacity: u64, seed: u64) -> Model {
         let servers = profile.disk.map_or(profile.parallelism, |disk| disk.spindles.max(1));
         let spindles = profile.disk.map_or(1, |disk| u64::from(disk.spindles.max(1)));
@@ -70,8 +70,9 @@ impl Model {
         }
     }
 
-    /// When an operation that starts at `now` ends. Never before `now`. Calls come in order of
-    /// time; one that does not is taken as starting when the last one did, where that matters.
+    /// Returns when an operation that starts at `now` ends, which is never before `now`. Calls
+    /// should come in order of time: a call with an earlier `now` finds the state that later
+    /// operations left.
     pub fn complete(&mut self, now: Nanos, access: Access) -> Nanos {
         let now = self.admit(now);
         let end = match access.op {
@@ -88,7 +89,7 @@ impl Model {
         end
     }
 
-    /// Spaces operations out to the limit on their rate.
+    /// Delays an operation as the limit on operations per second requires.
     fn admit(&mut self, now: Nanos) -> Nanos {
         if self.gap.0 == 0 {
             return now;
@@ -114,7 +115,7 @@ impl Model {
         }
     }
 
-    /// Each stripe of the operation is served by its disk; the last one to end counts.
+    /// Serves each stripe of the operation from its disk; the operation ends with the last of them.
     fn serve_from_disks(&mut self, now: Nanos, access: Access, kind: Kind, disk: Disk) -> Nanos {
         let stripe = disk.stripe_bytes.max(1);
         let spindles = self.servers.len() as u64;
@@ -145,7 +146,7 @@ impl Model {
         }
     }
 
-    /// Seek and rotation before a disk can serve `position`; none for a sequential operation.
+    /// Seek time and rotation before a disk can serve `position`; 0 for a sequential operation.
     fn movement(&mut self, server: usize, position: u64, disk: Disk) -> Nanos {
         let head = self.servers[server].head;
         if position == head {
@@ -196,20 +197,20 @@ enum Kind {
     Sync,
 }
 
-/// A channel of limited bandwidth that can run ahead by a burst.
+/// A channel of limited bandwidth with a write cache that absorbs a burst.
 ///
-/// It has a timetable. Operations do not become ready in the order in which they start: one that
-/// takes long must not delay those that are ready before it, and these pass in the time that is
-/// left.
+/// The channel keeps a timetable, because operations do not become ready in the order in which
+/// they start. A slow operation must not delay those that are ready before it, so these use the
+/// gaps that are left.
 #[derive(Clone, Debug)]
 struct Channel {
     bytes_per_s: u64,
     burst: Nanos,
-    /// When it is in use, in order of time; the slots do not overlap.
+    /// Periods in which the channel is in use, in order of time; they do not overlap.
     busy: VecDeque<Slot>,
 }
 
-/// A time in which a channel is in use.
+/// A period in which a channel is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Slot {
     start: Nanos,
@@ -222,14 +223,14 @@ impl Channel {
         Channel { bytes_per_s, burst, busy: VecDeque::new() }
     }
 
-    /// Nothing that is passed from now on is ready before `now`.
+    /// Drops the slots that end before `now`: no data passed from now on is ready earlier.
     fn forget_before(&mut self, now: Nanos) {
         while self.busy.front().is_some_and(|slot| slot.end < now) {
             self.busy.pop_front();
         }
     }
 
-    /// When `bytes` that are ready at `ready` have passed.
+    /// Schedules `bytes` that are ready at `ready`; returns when they have passed.
     fn pass(&mut self, ready: Nanos, bytes: u64) -> Nanos {
         let mut left = transfer_time(bytes, self.bytes_per_s);
         if left == Nanos(0) {
@@ -255,8 +256,8 @@ impl Channel {
         self.take(first..last, taken, taken.end, ready)
     }
 
-    /// Replaces `slots` by `taken`, which contains them. Returns when data that are ready at `ready`
-    /// and have passed at `passed` count as passed.
+    /// Replaces `slots` with `taken`, which contains them. Returns when data that is ready at
+    /// `ready` and has passed at `passed` counts as passed.
     fn take(&mut self, slots: Range<usize>, taken: Slot, passed: Nanos, ready: Nanos) -> Nanos {
         match slots.len() {
             0 => self.busy.insert(slots.start, taken),
@@ -265,7 +266,7 @@ impl Channel {
                 self.busy.drain(slots.start + 1..slots.end);
             }
         }
-        // Within the burst the cache has taken the bytes in although they have not passed yet.
+        // Up to the burst, the write cache accepts bytes that have not passed yet.
         ready.max(passed.saturating_sub(self.burst))
     }
 }
@@ -296,7 +297,7 @@ mod tests {
         Access { op, offset, length }
     }
 
-    /// Mean time of operations one after another at random places of 1 TiB, microseconds.
+    /// Mean time, in microseconds, of operations at random offsets within 1 TiB, one after another.
     fn mean_us(name: &str, op: Op) -> f64 {
         let mut model = Model::new(&Profile::named(name).unwrap(), 1 << 40, 7);
         let mut place = 1u64;
@@ -398,7 +399,8 @@ mod tests {
         assert_eq!(writes, [0, 0, 0, 1_000_000]);
     }
 
-    /// The ends of `count` reads of 4 KiB of which `depth` are in flight at a time, with their starts.
+    /// Issues `count` reads of 4 KiB, `depth` in flight at a time. Returns the start and the end of
+    /// each read that another one waited for.
     fn keep_in_flight(profile: &Profile, depth: usize, count: usize) -> Vec<(u64, u64)> {
         let mut model = Model::new(profile, 1 << 40, 9);
         let mut in_flight = std::collections::BinaryHeap::new();
@@ -447,7 +449,7 @@ mod tests {
 
     #[test]
     fn the_bandwidth_is_used_up_whatever_the_latencies() {
-        // 4 KiB pass in 100 us, and 32 servers could serve one operation in 28 us.
+        // 4 KiB take 100 us to pass, and 32 servers could serve an operation every 28 us.
         let read = Latency::Lognormal { mean: Nanos(900_000), sigma: 0.8 };
         let profile =
             Profile { read, parallelism: 32, read_bytes_per_s: 40_960_000, ..Profile::INSTANT };
@@ -472,7 +474,7 @@ mod tests {
         assert!(channel.busy.is_empty());
     }
 
-    /// A channel by the nanosecond.
+    /// Compares a channel with a table that has an entry for each nanosecond.
     #[test]
     fn a_channel_agrees_with_a_table_of_its_nanoseconds() {
         let mut state = 5;

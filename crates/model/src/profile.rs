@@ -1,47 +1,47 @@
-//! What a device is like, in numbers; and devices by name.
+//! The parameters of a device, and a catalogue of devices by name.
 
 use forebay_block::Nanos;
 
 use crate::distribution::{Latency, LatencyError};
 
-/// A device in numbers.
+/// The performance parameters of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
-    /// A read, without waiting, seek and transfer.
+    /// Latency of a read, excluding waiting, seek and transfer.
     pub read: Latency,
-    /// A write, a zeroing or a trim, likewise.
+    /// Latency of a write, a zeroing or a trim, with the same exclusions.
     pub write: Latency,
-    /// A sync, from when the writes before it have ended.
+    /// Latency of a sync, from the time at which the writes before it have ended.
     pub sync: Latency,
     /// Bytes per second read; 0 means that transfers take no time.
     pub read_bytes_per_s: u64,
     /// Bytes per second written, in the long run; 0 means that transfers take no time.
     pub write_bytes_per_s: u64,
-    /// Bytes that a write cache takes in before `write_bytes_per_s` holds.
+    /// Number of bytes that a write cache absorbs before `write_bytes_per_s` applies.
     pub write_burst_bytes: u64,
     /// Operations per second, all kinds together; 0 means no limit.
     pub operations_per_s: u64,
-    /// Operations carried out at the same time, others wait; 0 means no limit. Of a device with
-    /// [`disk`](Profile::disk), the spindles count instead.
+    /// Number of operations served at the same time, others wait; 0 means no limit. For a device
+    /// with a [`disk`](Profile::disk), the number of spindles applies instead.
     pub parallelism: u32,
-    /// Rotating disks.
+    /// The rotating disks, if the device consists of disks.
     pub disk: Option<Disk>,
 }
 
-/// One or more equal rotating disks, striped.
+/// One or more identical rotating disks, striped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Disk {
-    /// A seek to a neighbouring track.
+    /// Time of a seek to a neighbouring track.
     pub seek_min: Nanos,
-    /// A seek over the whole disk. In between, seeks grow with the square root of the distance
-    /// (Ruemmler and Wilkes, "An introduction to disk drive modeling", 1994, for the part that
-    /// accelerates).
+    /// Time of a seek across the whole disk. In between, the time grows with the square root of the
+    /// distance (Ruemmler and Wilkes, "An introduction to disk drive modeling", 1994, for the part
+    /// of a seek that accelerates).
     pub seek_max: Nanos,
-    /// One rotation; an operation that is not sequential waits a random part of it.
+    /// Time of one rotation; an operation that is not sequential waits for a random part of it.
     pub rotation: Nanos,
     /// Number of disks.
     pub spindles: u32,
-    /// Bytes on one disk before the next one's turn.
+    /// Number of consecutive bytes on one disk before the next disk follows.
     pub stripe_bytes: u64,
 }
 
@@ -65,7 +65,7 @@ impl Profile {
         disk: None,
     };
 
-    /// The names that [`named`](Profile::named) knows.
+    /// The names of all devices that [`named`](Profile::named) returns.
     pub const NAMES: [&str; 12] = [
         "FastDRAM",
         "SlowDRAM",
@@ -81,13 +81,13 @@ impl Profile {
         "san",
     ];
 
-    /// A device by name.
+    /// Returns the device with this name.
     ///
     /// `FastDRAM` to `SlowHDD` are the catalogue of Bhandari 2024, table 3.1: the measured mean
-    /// latencies of a 4 KiB page in whole nanoseconds, fixed, transfer included, with nothing known
-    /// of their spread, nor of syncs: a sync takes as long as a write.
-    /// The others are typical devices with spread, seeks and limits, for trying things out; they
-    /// are nobody's measurement.
+    /// latencies of a 4 KiB page in whole nanoseconds, transfer included. The latencies are fixed,
+    /// because their spread is not known. Nor is the time of a sync: it is that of a write, except
+    /// for DRAM, where it is 0. The other devices are typical ones with spread, seeks and limits,
+    /// for experiments; their parameters are not measurements.
     pub fn named(name: &str) -> Option<Profile> {
         Some(match name {
             "FastDRAM" => Profile::fixed(Nanos(62), Nanos(62), 0),
@@ -132,7 +132,7 @@ impl Profile {
         })
     }
 
-    /// A device of fixed latencies, with transfers and syncs that take no time.
+    /// A device with fixed latencies, on which transfers and syncs take no time.
     pub fn fixed(read: Nanos, write: Nanos, parallelism: u32) -> Profile {
         Profile {
             read: Latency::Fixed(read),
@@ -142,20 +142,20 @@ impl Profile {
         }
     }
 
-    /// A block device of which only the latencies of reads and writes are known.
+    /// A block device whose read and write latencies are known; a sync takes as long as a write.
     fn planned(read: Nanos, write: Nanos, parallelism: u32) -> Profile {
         Profile { sync: Latency::Fixed(write), ..Profile::fixed(read, write, parallelism) }
     }
 
-    /// Checks that the numbers make sense.
+    /// Checks that the parameters are valid.
     ///
     /// # Errors
-    /// If a latency does not.
+    /// If a latency is invalid.
     pub fn check(&self) -> Result<(), LatencyError> {
         [&self.read, &self.write, &self.sync].into_iter().try_for_each(Latency::check)
     }
 
-    /// Disks of 7,200 rotations per minute without write cache.
+    /// Disks with 7,200 rotations per minute and no write cache.
     fn disks(spindles: u32) -> Profile {
         Profile {
             read: Latency::Fixed(micros(100)),

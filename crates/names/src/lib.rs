@@ -1,14 +1,14 @@
-//! The known name that a wrong one probably stands for.
+//! Finds the known name that a misspelled one probably stands for.
 //!
-//! Every message about an unknown name (of a key, a device, a policy, a command) asks here, so that all of
-//! them take the same mistakes for mistakes.
+//! Every message about an unknown name (of a key, a device, a policy, a command) gets its
+//! suggestion here, so that all of them follow the same rule.
 
-/// The known name nearest to `name`, if it is near enough to be meant: if at most a third of the letters are
-/// wrong, missing, too many or swapped with their neighbour, and in any case one letter. Upper and lower case
-/// count as equal. Of several equally near names, the first.
+/// Returns the known name nearest to `name`, if it is near enough to be the intended one: at most
+/// a third of the letters, and always up to one letter, may be wrong, missing, superfluous or
+/// swapped with a neighbour. Upper and lower case count as equal. Ties go to the first.
 ///
-/// The limit is that of rustc's suggestions (`find_best_match_for_name`): names that merely share a part, such
-/// as `DRAM` and `FastDRAM`, are not taken for each other.
+/// The limit is that of rustc's suggestions (`find_best_match_for_name`): names that merely share
+/// a part, such as `DRAM` and `FastDRAM`, do not match.
 ///
 /// ```
 /// use forebay_names::nearest;

@@ -1,12 +1,13 @@
-//! Speed and misses of every policy behind a plain driver: a hash map from keys to nodes.
+//! Measures the speed and the misses of every policy behind a plain driver: a hash map from keys to
+//! nodes.
 //!
 //!     cargo bench -p forebay-replacement [-- --requests N --objects N --capacity C]
 //!     cargo bench -p forebay-replacement -- --keys FILE --capacity C [--policy NAME] [--set PARAMETER=N]
 //!
-//! The default is 4 million requests, zipf 1.0, over 1 million objects, and a cache of 10 % of them. With
-//! `--keys` the requests are the lines of a file, a number each. `--set` sets a parameter of the policies
-//! that have it. Times are processor time of one thread; keys are
-//! made first and not counted. `driver` is the map alone, with as many entries as the cache.
+//! The default is 4 million requests, zipf 1.0, over 1 million objects, and a cache of 10 % of the
+//! objects. With `--keys` the requests are the lines of a file, one number each. `--set` sets a
+//! parameter of the policies that have it. Times are processor time of one thread; generating the
+//! keys is not counted. The row `driver` is the map alone, with as many entries as the cache.
 
 #![allow(clippy::print_stdout)]
 
@@ -16,7 +17,7 @@ use std::time::Instant;
 
 use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement};
 
-/// Multiplies and folds: keys are numbers.
+/// A hasher that multiplies and folds, which is enough for numbers.
 #[derive(Default)]
 struct Fold(u64);
 
@@ -102,7 +103,7 @@ fn run(parameters: Parameters, keys: &[u64], capacity: u32) {
     print(parameters.kind().name(), keys.len(), misses, seconds, bytes, steps);
 }
 
-/// What the map alone takes: a look-up for each request, for each that is missed a removal and an insertion.
+/// Measures the map alone: a lookup for each request, and a removal and an insertion for each miss.
 fn driver(keys: &[u64], capacity: u32) {
     let mut index = Index::with_capacity_and_hasher(capacity as usize, Default::default());
     let mut key_of: Vec<u64> = Vec::new();
@@ -134,7 +135,7 @@ fn print(name: &str, requests: usize, misses: u64, seconds: f64, bytes: f64, ste
     );
 }
 
-/// Zipf 1.0, the ranks scattered over 64-bit keys.
+/// Keys with a Zipf 1.0 distribution; ranks are scattered over 64-bit keys.
 fn zipf(objects: u64, count: u64) -> Vec<u64> {
     let mut sums = Vec::with_capacity(objects as usize);
     let mut sum = 0.0;

@@ -1,17 +1,18 @@
-//! A replacement policy without tiers, devices or time: each missed block, read or written, is
-//! inserted. Curves run it over the same accesses at many sizes.
+//! A cache that consists of a replacement policy only, without tiers, devices or time. Every missed
+//! block, read or written, is inserted. Hit-ratio curves come from running the same accesses at
+//! many sizes.
 
 use crate::{Hint, Parameters, Policy, Replacement};
 
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// An access to a block. Blocks are numbered from 0, in 31 bits.
+/// An access to a block. Block numbers start at 0 and have 31 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access(u32);
 
 impl Access {
-    /// Blocks that there may be at most.
+    /// Maximum number of blocks.
     pub const BLOCKS_MAX: u32 = 1 << 31;
 
     /// An access to this block.
@@ -31,7 +32,7 @@ impl Access {
     }
 }
 
-/// How many accesses hit.
+/// Number of accesses that hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hits {
     /// Hits of reads.
@@ -40,11 +41,11 @@ pub struct Hits {
     pub writes: u64,
 }
 
-/// Called for each access, with its index in the slice, the access, and whether it hits. Its answer says where in the
-/// policy's order a missed block is inserted.
+/// Called for each access, with its index in the slice, the access, and whether it hits. Returns
+/// the hint with which a missed block is inserted.
 pub type Hints<'a> = dyn FnMut(usize, Access, bool) -> Hint + 'a;
 
-/// A cache that is nothing but its policy.
+/// A cache that consists of its policy only.
 ///
 /// ```
 /// use forebay_replacement::{Access, Alone, Hits, Kind, Parameters};
@@ -58,14 +59,15 @@ pub type Hints<'a> = dyn FnMut(usize, Access, bool) -> Hint + 'a;
 pub struct Alone {
     policy: Replacement,
     capacity: u32,
-    /// By block.
+    /// The node of each block; `NONE` if it is not resident.
     node_of: Vec<u32>,
-    /// By node.
+    /// The block in each node.
     block_in: Vec<u32>,
 }
 
 impl Alone {
-    /// An empty cache of `capacity` blocks, one at least, for accesses to `blocks` different ones.
+    /// An empty cache of `capacity` blocks, at least 1, for accesses to blocks numbered below
+    /// `blocks`.
     pub fn new(capacity: u32, blocks: usize, parameters: &Parameters) -> Self {
         Self {
             policy: Replacement::new(capacity, capacity, parameters),
@@ -75,8 +77,8 @@ impl Alone {
         }
     }
 
-    /// Accesses blocks in order; `keys` has the key of each block. The hits, or `None` if the policy finds nothing to
-    /// evict in a full cache.
+    /// Runs the accesses in order; `keys` has the key of each block. Returns the number of hits, or
+    /// `None` if the policy finds nothing to evict in a full cache.
     pub fn access_all(
         &mut self,
         accesses: &[Access],

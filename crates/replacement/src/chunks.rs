@@ -1,30 +1,32 @@
-//! Hit ratios of chunks over intervals, in fixed memory: the input of HR LRU.
+//! Hit ratios of chunks per interval, in fixed memory: the input of HR LRU.
 
 use crate::hash::mix;
 
-/// Chunks that share a place in the table.
+/// Number of chunks that share a set of the table.
 const WAYS: usize = 8;
-/// No chunk.
+/// Marks a free entry.
 const FREE: u64 = u64::MAX;
 
-/// One chunk.
+/// The entry of a chunk.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     chunk: u64,
-    /// The interval of the counts.
+    /// The interval in which `accesses` and `hits` were counted.
     interval: u32,
     accesses: u32,
     hits: u32,
-    /// The hit ratio of the last interval before that in which the chunk was accessed; 0 before.
+    /// The hit ratio of the last interval before `interval` in which the chunk was accessed; 0 if
+    /// there is none.
     percent: f32,
 }
 
 /// The hit ratio of each chunk in the last interval in which it was accessed.
 ///
-/// The caller says what a chunk is (20 MB of a volume, or a volume) and when an interval ends (an hour, or
-/// so many accesses). The table holds a fixed number of chunks, 24 bytes each; a chunk for which there is no
-/// room takes the place of the one, of eight, that was accessed longest ago by intervals, or least often
-/// within the same one. A chunk without a complete interval has a hit ratio of 0.
+/// The caller defines what a chunk is (20 MB of a volume, or a volume) and when an interval ends
+/// (after an hour, or after a number of accesses). The table holds a fixed number of chunks, 24
+/// bytes each. If there is no room for a chunk, it replaces one of eight: the one whose last
+/// interval with accesses is the oldest, and among equals the one with the fewest accesses in it. A
+/// chunk without a complete interval has a hit ratio of 0.
 #[derive(Debug)]
 pub struct ChunkHitRatios {
     chunks: Box<[[Chunk; WAYS]]>,
@@ -39,10 +41,10 @@ impl ChunkHitRatios {
         ChunkHitRatios { chunks: vec![[free; WAYS]; sets].into(), interval: 1 }
     }
 
-    /// An access to a block of the chunk, which was a hit or not.
+    /// Records an access to a block of the chunk. `hit`: whether it was a hit.
     ///
     /// # Panics
-    /// For the chunk `u64::MAX`, which there is not.
+    /// If `chunk` is `u64::MAX`, which is not a valid chunk.
     pub fn access(&mut self, chunk: u64, hit: bool) {
         assert!(chunk != FREE, "a chunk has a smaller number");
         let interval = self.interval;
@@ -64,19 +66,20 @@ impl ChunkHitRatios {
         entry.hits += u32::from(hit && entry.hits < entry.accesses);
     }
 
-    /// The hit ratio of the chunk in the last complete interval in which it was accessed, in percent; 0 if there is none.
+    /// The hit ratio of the chunk, in percent, in the last complete interval in which it was
+    /// accessed; 0 if there is none.
     pub fn percent(&self, chunk: u64) -> f64 {
         let found = self.chunks[self.set(chunk)].iter().find(|c| c.chunk == chunk);
         let percent = |c: &Chunk| if c.interval == self.interval { c.percent } else { c.ratio() };
         found.map_or(0.0, |c| percent(c).into())
     }
 
-    /// An interval ends, another begins. At a constant cost.
+    /// Ends the interval and begins another, at a constant cost.
     pub fn end_interval(&mut self) {
         self.interval = self.interval.wrapping_add(1);
     }
 
-    /// The memory of the table.
+    /// The memory of the table in bytes.
     pub fn memory_bytes(&self) -> u64 {
         (size_of::<Self>() + size_of_val(&*self.chunks)) as u64
     }

@@ -1,19 +1,20 @@
-//! What each volume would gain from a larger cache: the derivative of its hit-ratio curve at the size that an
-//! LRU queue of all volumes gives it, from a sample, in fixed memory.
+//! What each volume would gain from a larger cache: the derivative of its hit-ratio curve at the
+//! size that an LRU queue of all volumes gives it, estimated from a sample in fixed memory.
 //!
-//! The sample holds the blocks that were used last, as many as the cache would hold if all were sampled, and a
-//! quarter more behind them. An access that finds its block in that quarter would have been a hit in a cache a
-//! quarter larger, and is one in none smaller. Such accesses of a volume, over those of all, are the derivative of its
-//! curve times its share of all accesses. Blocks are chosen by their hash (Waldspurger et al., SHARDS, FAST 2015).
+//! The sample holds the most recently used blocks: as many as the cache would hold if all were
+//! sampled, and a quarter more behind them. An access that finds its block in that quarter would
+//! hit in a cache that is a quarter larger, but misses in the present one. The share of a volume in
+//! all such accesses is the derivative of its curve times its share of all accesses. Blocks are
+//! sampled by their hash (Waldspurger et al., SHARDS, FAST 2015).
 
 use forebay_block::Volume;
 
 use crate::ghosts::Ghosts;
 use crate::hash::mix;
 
-/// Blocks of the cache's size that the sample holds, at most.
+/// Maximum number of blocks in the sample that represent the cache.
 const SAMPLE_MAX: u32 = 2048;
-/// The list of those that the cache would hold, and of those behind them.
+/// The list of the blocks that the cache would hold, and that of the blocks behind them.
 const HELD: usize = 0;
 const BEHIND: usize = 1;
 
@@ -23,11 +24,12 @@ pub(crate) struct Gains {
     sample: Ghosts<2>,
     held_max: u32,
     behind_max: u32,
-    /// Blocks whose hash has a bit of these are not in the sample.
+    /// A block whose hash has any of these bits set is not in the sample.
     mask: u64,
-    /// By volume: such accesses in this interval, and in the last one that had any.
+    /// For each volume, the accesses that found their block in the quarter behind: in this
+    /// interval, and in the last one that had any.
     volumes: Vec<[u32; 2]>,
-    /// The largest of the last.
+    /// The largest count of any volume in the last interval that had any.
     most: u32,
 }
 
@@ -43,12 +45,12 @@ impl Gains {
         Gains { sample, held_max, behind_max, mask, volumes: Vec::new(), most: 0 }
     }
 
-    /// Adds a volume, by its number.
+    /// Adds the volume with the next number.
     pub fn add_volume(&mut self) {
         self.volumes.push([0; 2]);
     }
 
-    /// An access to the block with byte `offset`.
+    /// Records an access to the block with byte `offset`.
     #[inline]
     pub fn access(&mut self, volume: Volume, offset: u64) {
         let key = offset ^ u64::from(volume.0).rotate_right(10);
@@ -70,7 +72,7 @@ impl Gains {
         self.sample.trim(BEHIND, self.behind_max);
     }
 
-    /// An interval is over. One in which nobody would have gained anything says nothing.
+    /// Ends the interval. An interval in which no volume would have gained anything is ignored.
     pub fn end_interval(&mut self) {
         let most = self.volumes.iter().map(|volume| volume[0]).max().unwrap_or(0);
         if most > 0 {
@@ -79,12 +81,12 @@ impl Gains {
         }
     }
 
-    /// What the volume gained in the last interval, and the most that one did.
+    /// The gain of the volume in the last interval, and the largest gain of any volume.
     pub fn last_interval(&self, volume: Volume) -> (u32, u32) {
         (self.volumes.get(volume.0 as usize).map_or(0, |volume| volume[1]), self.most)
     }
 
-    /// The memory it takes, but for itself.
+    /// The memory in bytes, excluding the struct itself.
     pub fn memory_bytes(&self) -> u64 {
         self.sample.memory_bytes() + (self.volumes.capacity() * size_of::<[u32; 2]>()) as u64
     }
@@ -96,8 +98,9 @@ mod tests {
 
     const BLOCK: u64 = 4096;
 
-    /// What each of three volumes gains in a cache of `blocks`, as it is measured, and by the distances of a
-    /// plain stack: accesses that a cache of 5/4 of the blocks hits, and one of the blocks does not.
+    /// The gain of each of three volumes in a cache of `blocks`: as measured, and from the
+    /// distances in a plain stack, where an access counts that a cache of 5/4 of the blocks hits
+    /// and one of the blocks does not.
     fn gains(blocks: u32, accesses: &[(u32, u64)]) -> [[u32; 3]; 2] {
         let mut gains = Gains::new(blocks);
         (0..3).for_each(|_| gains.add_volume());
@@ -116,7 +119,7 @@ mod tests {
         [[0, 1, 2].map(|volume| gains.last_interval(Volume(volume)).0), exact]
     }
 
-    /// One volume loops over 1.1 times the cache, one uses few blocks, one each block once.
+    /// One volume loops over 1.1 times the cache, one uses few blocks, one uses each block once.
     fn accesses(blocks: u64, count: u64) -> Vec<(u32, u64)> {
         let mut x = 1_u64;
         let one = |n: u64| {

@@ -1,10 +1,11 @@
-//! Ghosts: the keys of blocks that left, in the order in which they left.
+//! Ghosts: the keys of blocks that were evicted, in the order of their eviction.
 //!
-//! Memory is fixed at construction, until more is reserved: 20 bytes an entry (hash 8, links 8, chain and list 4) and 4 for
-//! each bucket, of which there are as many as the next power of two, so 24 to 28 bytes. The hash
-//! is a bijection of the key and is kept whole: no key is mistaken for another.
+//! Memory is fixed at construction, until more is reserved: 20 bytes an entry (hash 8, links 8,
+//! chain and list 4), and 4 bytes for each bucket. The number of buckets is the next power of two,
+//! so an entry takes 24 to 28 bytes. The hash is a bijection of the key and is stored in full: no
+//! key is mistaken for another.
 //!
-//! Several lists share the table, as ARC's two do. A list is cut to its size by its policy when
+//! Several lists share the table, such as the two of ARC. The policy trims a list to its size when
 //! the next block comes in; until then it may be longer, within [`SLACK`].
 
 use crate::hash::{mix, unmix};
@@ -12,11 +13,12 @@ use crate::links::{Links, List, prefetch};
 
 const NONE: u32 = u32::MAX;
 
-/// Entries beyond those that the policy asks for: evictions without an insertion in between.
+/// Entries in addition to those that the policy requests, for evictions without an insertion in
+/// between.
 const SLACK: u32 = 64;
 
-/// The most ghosts that one insertion cuts off. One comes with each eviction; more are cut off
-/// only after the capacity was made smaller.
+/// The maximum number of ghosts that one insertion trims. Each eviction adds one; more are to be
+/// trimmed only after the capacity was reduced.
 pub(crate) const TRIM_MAX: u32 = 64;
 
 /// See the module. `N` lists share the table.
@@ -29,16 +31,17 @@ pub(crate) struct Ghosts<const N: usize> {
     buckets: Box<[u32]>,
 }
 
-/// What is looked at together lies together: each entry is somewhere else in memory.
+/// An entry of the table. Fields that are read together are stored together, because each entry is
+/// elsewhere in memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
 struct Ghost {
     hash: u64,
-    /// The next entry in the same bucket, and in the lowest bits its list.
+    /// The next entry in the same bucket, and in the lowest bits the list of this entry.
     chain: u32,
 }
 
-/// Bits that tell a list; and "no entry" in a chain.
+/// Number of bits for the list; and the value that means "no entry" in a chain.
 const LIST_BITS: u32 = 1;
 const END: u32 = NONE >> LIST_BITS;
 
@@ -74,7 +77,7 @@ impl<const N: usize> Ghosts<N> {
         }
     }
 
-    /// Makes room for `entries` ghosts, if there is not. All ghosts stay, in their order.
+    /// Makes room for `entries` ghosts if there is less. All ghosts stay, in their order.
     pub fn reserve(&mut self, entries: u32) {
         if entries.saturating_add(SLACK).min(END) <= self.links.nodes() {
             return;
@@ -88,7 +91,7 @@ impl<const N: usize> Ghosts<N> {
         *self = larger;
     }
 
-    /// The list that holds the key, if one does.
+    /// The list that holds the key, if any does.
     pub fn list_of(&self, key: u64) -> Option<usize> {
         self.find(mix(key)).map(|entry| self.ghosts[entry as usize].list())
     }
@@ -97,10 +100,10 @@ impl<const N: usize> Ghosts<N> {
         self.lists[list].len()
     }
 
-    /// Puts the key at the young end of a list; it is in none. If the table is full the oldest
-    /// ghost of that list is forgotten, or of the longest.
+    /// Puts a key that is in no list at the young end of a list. If the table is full, forgets the
+    /// oldest ghost of that list, or of the longest list if that one is empty.
     ///
-    /// Gives the ghost's entry in the table, where it stays.
+    /// Returns the ghost's entry in the table, where it stays.
     pub fn push(&mut self, list: usize, key: u64) -> u32 {
         self.push_hash(list, mix(key))
     }
@@ -124,7 +127,7 @@ impl<const N: usize> Ghosts<N> {
         self.find(mix(key))
     }
 
-    /// The entry of the oldest of a list.
+    /// The entry of the oldest ghost of a list.
     pub fn oldest(&self, list: usize) -> Option<u32> {
         self.lists[list].back()
     }
@@ -134,7 +137,8 @@ impl<const N: usize> Ghosts<N> {
         unmix(self.ghosts[entry as usize].hash)
     }
 
-    /// The neighbours of an entry in its list: towards the young end, towards the old one.
+    /// The neighbours of an entry in its list: the one towards the young end, then the one towards
+    /// the old end.
     pub fn neighbours(&self, entry: u32) -> [Option<u32>; 2] {
         [self.links.ahead(entry), self.links.behind(entry)]
     }
@@ -144,12 +148,12 @@ impl<const N: usize> Ghosts<N> {
         self.links.move_to_front(&mut self.lists[list], entry);
     }
 
-    /// Entries of the table.
+    /// Number of entries in the table.
     pub fn entries(&self) -> u32 {
         self.links.nodes()
     }
 
-    /// Forgets the key; gives the list that held it.
+    /// Forgets the key; returns the list that held it.
     pub fn remove(&mut self, key: u64) -> Option<usize> {
         let entry = self.find(mix(key))?;
         let list = self.ghosts[entry as usize].list();
@@ -157,7 +161,7 @@ impl<const N: usize> Ghosts<N> {
         Some(list)
     }
 
-    /// The oldest of a list becomes the youngest of another one.
+    /// Makes the oldest ghost of a list the youngest of another list.
     pub fn move_oldest(&mut self, from: usize, to: usize) {
         let Some(entry) = self.lists[from].back() else { return };
         let hash = self.ghosts[entry as usize].hash;
@@ -165,8 +169,8 @@ impl<const N: usize> Ghosts<N> {
         self.push_hash(to, hash);
     }
 
-    /// Forgets the oldest of a list until it is no longer than `len`, at most [`TRIM_MAX`] of them; says
-    /// how many.
+    /// Forgets the oldest ghosts of a list until it has at most `len`, but at most [`TRIM_MAX`] of
+    /// them; returns how many.
     pub fn trim(&mut self, list: usize, len: u32) -> u32 {
         let excess = self.len(list).saturating_sub(len).min(TRIM_MAX);
         (0..excess).for_each(|_| self.forget_oldest(list));
@@ -180,7 +184,8 @@ impl<const N: usize> Ghosts<N> {
 
     fn forget_oldest(&mut self, list: usize) {
         let Some(entry) = self.lists[list].back() else { return };
-        // The next ones to be forgotten, soon: where they are found, and before that who they are.
+        // Prefetches for the next two calls: the bucket of the next ghost, and the entry of the one
+        // after it.
         if let Some(next) = self.links.ahead(entry) {
             prefetch(&self.buckets[self.bucket(self.ghosts[next as usize].hash)]);
             if let Some(then) = self.links.ahead(next) {
@@ -191,12 +196,12 @@ impl<const N: usize> Ghosts<N> {
         self.forget(entry);
     }
 
-    /// Starts loading what a search for the key will look at first.
+    /// Starts loading the bucket, which a search for the key reads first.
     pub fn prefetch(&self, key: u64) {
         prefetch(&self.buckets[self.bucket(mix(key))]);
     }
 
-    /// Starts loading what it will look at next.
+    /// Starts loading the entry that the search reads next.
     pub fn prefetch_entry(&self, key: u64) {
         let entry = self.buckets[self.bucket(mix(key))];
         if let Some(ghost) = self.ghosts.get(entry as usize) {
@@ -242,7 +247,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Two lists in one table do what two deques do, and the table never grows.
+        /// Two lists in one table behave like two deques, and the table never grows.
         #[test]
         fn ghosts_are_deques_of_keys(
             steps in prop::collection::vec((0..5_u8, 0..2_usize, 0..200_u64), 1..600)

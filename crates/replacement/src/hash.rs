@@ -1,4 +1,4 @@
-//! Hashing keys, the same on every machine.
+//! Hashes of keys, which are the same on every machine.
 
 /// Mixes the bits of a key; different keys have different hashes (the finaliser of SplitMix64,
 /// Steele, Lea and Flood 2014).
@@ -10,7 +10,7 @@ pub(crate) const fn mix(key: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The key that has this hash.
+/// The key with this hash: the inverse of [`mix`].
 #[inline]
 pub(crate) const fn unmix(hash: u64) -> u64 {
     let x = hash ^ (hash >> 31) ^ (hash >> 62);

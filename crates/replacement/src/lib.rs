@@ -1,11 +1,12 @@
-//! Replacement policies: which block gives way when another comes in; and [admission policies](Admission):
-//! which blocks may enter flash. [`Queues`] choose what leaves flash and enters it once in an interval.
+//! Replacement policies choose the block to evict when another comes in; [admission
+//! policies](Admission) decide which blocks may enter flash. [`Queues`] choose, once in an
+//! interval, the blocks that leave flash and those that enter it.
 //!
-//! A policy orders **nodes**, places that are numbered from 0: the frames of a DRAM tier, or the
-//! cells of a flash tier in the `slots` layout. It knows nothing of masks, dirt or devices, does no
-//! I/O, reads no clock, allocates nothing after construction, and answers the same calls with the
-//! same answers on every machine. [`Policy`] is the protocol; [`Replacement`] is a policy at work,
-//! chosen by its [`Kind`]. The caller keeps the index from keys to nodes:
+//! A policy orders **nodes**, which are places numbered from 0: the frames of a DRAM tier, or the
+//! cells of a flash tier in the `slots` layout. It knows nothing of masks, dirty data or devices,
+//! does no I/O, reads no clock, allocates nothing after construction, and gives the same answers to
+//! the same calls on every machine. [`Policy`] is the protocol; a [`Replacement`] is an instance of
+//! the policy that its [`Kind`] names. The caller keeps the index from keys to nodes:
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -37,12 +38,12 @@
 //! ```
 //!
 //! **To add a policy**: write `policies/NAME.rs` with a type that implements [`Policy`] and
-//! [`Documented`], and add a
-//! `mod` and a line to the registry in `policies/mod.rs`. From the line follow the configuration's
-//! name, [`Kind::ALL`], construction and dispatch, and with `ALL` the property tests and the bench.
-//! Then write its oracle from the paper, in `tests/oracle/`.
+//! [`Documented`], and add a `mod` and a line to the registry in `policies/mod.rs`. The line
+//! provides the name in configurations, the entry in [`Kind::ALL`], construction and dispatch, and
+//! through `ALL` the property tests and the bench. Then write its oracle from the paper, in
+//! `tests/oracle/`.
 //!
-//! Memory is fixed when a policy is constructed, until it gets a larger capacity;
+//! A policy allocates its memory when it is constructed, and more only when its capacity grows;
 //! [`Policy::metadata_bytes`] reports all of it.
 
 mod admission;

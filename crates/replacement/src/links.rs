@@ -1,19 +1,19 @@
 //! Doubly linked lists of nodes in one arena.
 //!
-//! Any number of lists share a [`Links`]; a list is a head of 12 bytes. A node is in at most one of
-//! them at a time, and the caller knows in which: taking it out needs that list's head.
+//! Any number of lists share a [`Links`]; a list is a head of 12 bytes. A node is in at most one
+//! list at a time, and the caller knows in which: removing it requires that list's head.
 //!
-//! The **front** is the protected end, the **back** gives way first.
+//! The **front** is the protected end; the **back** is evicted first.
 
 /// No node.
 const NONE: u32 = u32::MAX;
-/// In the place of a neighbour: the node is in no list.
+/// In place of a neighbour: the node is in no list.
 const UNLINKED: u32 = u32::MAX - 1;
 
 /// The arena: the neighbours of every node.
 #[derive(Debug)]
 pub struct Links {
-    /// Towards the front, towards the back.
+    /// For each node, its neighbours: towards the front, then towards the back.
     neighbours: Box<[[u32; 2]]>,
 }
 
@@ -40,33 +40,33 @@ impl List {
         some(self.front)
     }
 
-    /// The node at the end that gives way.
+    /// The node at the eviction end.
     pub fn back(&self) -> Option<u32> {
         some(self.back)
     }
 
-    /// Nodes in the list.
+    /// Number of nodes in the list.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the list has no nodes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
 impl Links {
-    /// An arena for nodes below `nodes`, none of them in a list.
+    /// An arena for nodes numbered below `nodes`, none of them in a list.
     ///
     /// # Panics
-    /// If `nodes` is larger than 2^32 - 2: two numbers have a meaning of their own.
+    /// If `nodes` is larger than 2^32 - 2: the two largest numbers have special meanings.
     pub fn new(nodes: u32) -> Links {
         assert!(nodes <= UNLINKED, "{nodes} nodes are too many to be numbered");
         Links { neighbours: vec![[UNLINKED; 2]; nodes as usize].into() }
     }
 
-    /// Nodes in the arena.
+    /// Number of nodes in the arena.
     pub fn nodes(&self) -> u32 {
         self.neighbours.len() as u32
     }
@@ -100,7 +100,7 @@ impl Links {
         list.len += 1;
     }
 
-    /// Puts a node that is in no list next to `at`, which is in `list`, on the side of the back.
+    /// Puts a node that is in no list behind `at`, a node of `list`: next to it, towards the back.
     pub fn insert_behind(&mut self, list: &mut List, at: u32, node: u32) {
         debug_assert!(!self.is_linked(node) && self.is_linked(at));
         let behind = self.neighbours[at as usize][1];
@@ -113,7 +113,7 @@ impl Links {
         list.len += 1;
     }
 
-    /// Takes a node out of `list`, which it is in.
+    /// Removes a node from `list`, which must contain it.
     pub fn remove(&mut self, list: &mut List, node: u32) {
         let [ahead, behind] = self.neighbours[node as usize];
         debug_assert!(ahead != UNLINKED, "node {node} is in no list");
@@ -136,7 +136,8 @@ impl Links {
         if front == node {
             return;
         }
-        // As if it were taken out and put in front, without what that writes twice.
+        // Equivalent to a removal and an insertion at the front, but without writing some links
+        // twice.
         let [ahead, behind] = self.neighbours[node as usize];
         debug_assert!(ahead != UNLINKED, "node {node} is in no list");
         self.neighbours[ahead as usize][1] = behind;
@@ -149,21 +150,21 @@ impl Links {
         list.front = node;
     }
 
-    /// Takes out the node at the front.
+    /// Removes and returns the node at the front.
     pub fn pop_front(&mut self, list: &mut List) -> Option<u32> {
         let front = list.front()?;
         self.remove(list, front);
         Some(front)
     }
 
-    /// Takes out the node at the back.
+    /// Removes and returns the node at the back.
     pub fn pop_back(&mut self, list: &mut List) -> Option<u32> {
         let back = list.back()?;
         self.remove(list, back);
         Some(back)
     }
 
-    /// Puts all nodes of `tail` behind those of `list`, in their order, at a constant cost.
+    /// Moves all nodes of `tail` behind those of `list`, in their order, at a constant cost.
     pub fn append(&mut self, list: &mut List, tail: &mut List) {
         let tail = core::mem::take(tail);
         if list.is_empty() {
@@ -176,13 +177,13 @@ impl Links {
         }
     }
 
-    /// The neighbour of a node in a list on the side of the front.
+    /// The neighbour of a node towards the front of its list.
     pub fn ahead(&self, node: u32) -> Option<u32> {
         debug_assert!(self.is_linked(node), "node {node} is in no list");
         some(self.neighbours[node as usize][0])
     }
 
-    /// The neighbour of a node in a list on the side of the back.
+    /// The neighbour of a node towards the back of its list.
     pub fn behind(&self, node: u32) -> Option<u32> {
         debug_assert!(self.is_linked(node), "node {node} is in no list");
         some(self.neighbours[node as usize][1])
@@ -193,8 +194,8 @@ impl Links {
         core::iter::successors(list.back(), |&node| self.ahead(node))
     }
 
-    /// Starts loading the neighbours of a node into the processor's cache, or (`near`) what they have as
-    /// theirs: that is what taking the node out changes.
+    /// Starts loading the links of a node into the processor's cache, or with `near` the links of
+    /// its neighbours, which change when the node is removed.
     #[inline]
     pub fn prefetch(&self, node: u32, near: bool) {
         let Some(at) = self.neighbours.get(node as usize) else { return };
@@ -206,7 +207,7 @@ impl Links {
         }
     }
 
-    /// The memory that the arena takes.
+    /// The memory of the arena in bytes.
     pub fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.neighbours) as u64
     }
@@ -216,7 +217,7 @@ impl Links {
 #[inline]
 pub(crate) fn prefetch<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on timing, whatever the address.
+    // SAFETY: a prefetch affects nothing but timing, whatever the address.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
             core::ptr::from_ref(at).cast(),
@@ -251,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// Several lists in one arena do what as many deques do.
+        /// Several lists in one arena behave like as many deques.
         #[test]
         fn lists_in_one_arena_are_deques(
             steps in prop::collection::vec((0..8_u8, 0..LISTS, 0..LISTS, 0..NODES), 1..200)

@@ -1,11 +1,11 @@
-//! Parameters of policies: declared with the policy, checked here.
+//! Parameters of policies: the policy declares them, this module checks their values.
 
 use core::fmt;
 
 use crate::policies::Kind;
 use crate::policy::About;
 
-/// The most parameters that a policy may have.
+/// Maximum number of parameters of a policy.
 const PARAMETERS_MAX: usize = 6;
 
 /// A parameter of a policy: a number within a range.
@@ -13,9 +13,9 @@ const PARAMETERS_MAX: usize = 6;
 pub struct Parameter {
     /// Its name, in `snake_case`, the unit last.
     pub name: &'static str,
-    /// What it counts.
+    /// The unit of its value.
     pub unit: &'static str,
-    /// Its value where nobody sets it.
+    /// The value if it is not set.
     pub default: u32,
     /// The smallest value.
     pub min: u32,
@@ -26,9 +26,9 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// How many nodes a hand passes before it takes the one it stands on.
+    /// The maximum number of nodes that a hand passes before it evicts the one that it has reached.
     ///
-    /// 4,096 nodes that are not in the processor's caches are a third of a millisecond.
+    /// Passing 4,096 nodes that are not in the processor's caches takes a third of a millisecond.
     pub(crate) const HAND_STEPS_MAX: Parameter = Parameter {
         name: "hand_steps_max",
         unit: "nodes",
@@ -48,7 +48,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The defaults of a policy.
+    /// A policy with the default values of its parameters.
     pub const fn new(kind: Kind) -> Parameters {
         let mut values = [0; PARAMETERS_MAX];
         let all = kind.about().parameters;
@@ -61,10 +61,10 @@ impl Parameters {
         Parameters { kind, values }
     }
 
-    /// A policy with some of its parameters, by their names.
+    /// A policy with some of its parameters set, by name.
     ///
     /// # Errors
-    /// With the first name that cannot be set, as [`set`](Parameters::set).
+    /// Returns the first name that cannot be set, with the error of [`set`](Parameters::set).
     pub fn from_names<'a>(
         kind: Kind,
         values: impl IntoIterator<Item = (&'a String, &'a u32)>,
@@ -84,7 +84,7 @@ impl Parameters {
     /// Sets a parameter.
     ///
     /// # Errors
-    /// If the policy has no parameter of that name, or the value is outside its range.
+    /// If the policy has no parameter with this name, or the value is outside its range.
     pub fn set(&mut self, name: &str, value: u32) -> Result<(), ParameterError> {
         let kind = self.kind;
         let Some(index) = self.about().parameters.iter().position(|p| p.name == name) else {
@@ -134,7 +134,7 @@ impl Default for Parameters {
     }
 }
 
-/// A parameter that cannot be set.
+/// The error for a parameter that cannot be set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ParameterError {
@@ -142,7 +142,7 @@ pub enum ParameterError {
     Unknown {
         /// The policy.
         kind: Kind,
-        /// The name that it does not know.
+        /// The unknown name.
         name: String,
     },
     /// The value is outside the range.

@@ -4,12 +4,12 @@ use forebay_block::Volume;
 
 use crate::parameters::{Parameter, Parameters};
 
-/// What is known of a policy without running it.
+/// Facts about a policy that are known without running it.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     /// Where it was published.
     pub source: &'static str,
-    /// Where it does badly, as what follows "it".
+    /// Its weakness, phrased to follow "it".
     pub weakness: &'static str,
     /// The tiers it can order.
     pub tiers: &'static [Tier],
@@ -23,8 +23,8 @@ pub struct About {
 pub enum Tier {
     /// Frames of DRAM.
     Dram,
-    /// Cells of a flash tier in the `slots` layout. (In the `log` layout the order in which
-    /// regions are reclaimed is what recovery stands on.)
+    /// Cells of a flash tier in the `slots` layout. (In the `log` layout, recovery relies on the
+    /// order in which regions are reclaimed.)
     Slots,
 }
 
@@ -49,26 +49,26 @@ impl Percent {
     /// 100 %.
     pub const ALL: Percent = Percent(100);
 
-    /// `percent`, or 100 where it is more.
+    /// `percent`, or 100 if it is larger.
     pub const fn new(percent: u8) -> Percent {
         Percent(if percent > 100 { 100 } else { percent })
     }
 
-    /// The number.
+    /// The percentage as a number.
     pub const fn get(self) -> u8 {
         self.0
     }
 }
 
-/// What the cache knows of a block that comes in. Policies that have no use for it ignore it.
+/// What the cache knows about a block that comes in. Policies may ignore it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hint {
-    /// Where in the queue the block begins: the part of the cache that gives way before it. 100 is
-    /// the protected end. [`position`](crate::position()) computes it.
+    /// Where the block enters the queue: the percentage of the cache that is evicted before it. 100
+    /// is the protected end. [`position`](crate::position()) computes it.
     pub position: Percent,
     /// The block's volume.
     pub volume: Volume,
-    /// The block's chunk: whatever statistics are kept by.
+    /// The block's chunk: the unit for which statistics are kept.
     pub chunk: u64,
 }
 
@@ -79,7 +79,7 @@ impl Default for Hint {
     }
 }
 
-/// A policy that says where it comes from and what can be set.
+/// A policy that documents its source and its parameters.
 pub trait Documented {
     /// Its source, tiers and parameters.
     const ABOUT: About;
@@ -93,82 +93,87 @@ pub trait Documented {
 /// `insert`. [`remove`](Policy::remove) makes it free.
 ///
 /// There are `nodes` nodes and room for `capacity` blocks. The policy does not enforce `capacity`:
-/// the caller evicts until [`len`](Policy::len) is below it, then inserts. While blocks are on
-/// their way out, more than `capacity` nodes may be resident (restored ones as well as the ones
-/// that were to replace them).
+/// the caller evicts until [`len`](Policy::len) is below it, then inserts. While evicted blocks are
+/// still in flight, more than `capacity` nodes may be resident (restored ones and the ones that
+/// were to replace them).
 ///
 /// No call takes more than [`steps_max`](Policy::steps_max) steps beyond a constant number.
 pub trait Policy: Sized {
-    /// A policy over nodes below `nodes`, with room for `capacity` blocks.
+    /// Creates a policy for nodes numbered below `nodes`, with room for `capacity` blocks.
     fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self;
 
-    /// A client's access found the block in `node`, which is resident. Called once for each access.
+    /// Records a client's access that found the block in `node`, which is resident. Called once for
+    /// each access.
     fn on_access(&mut self, node: u32);
 
-    /// The block `key` becomes resident in `node`, which is not. The access that brought it in is
-    /// told of by this call alone.
+    /// Makes the block `key` resident in `node`, which is not resident. This call also counts the
+    /// access that brought the block in; `on_access` is not called for it.
     fn insert(&mut self, node: u32, key: u64, hint: Hint);
 
-    /// Chooses who gives way, to the block `incoming` if that is known. `None` only if nothing is
-    /// resident.
+    /// Chooses the node to evict, in favour of the block `incoming` if that is known. Returns
+    /// `None` only if no node is resident.
     ///
-    /// Ghosts are cut to size when the next block comes in, so that a `restore` before that leaves
-    /// them as they were. A policy that learns from the `incoming` key does so once for calls in
-    /// a row with the same key.
+    /// Ghost lists are trimmed when the next block comes in, so a `restore` before that leaves them
+    /// unchanged. A policy that learns from the `incoming` key does so once for consecutive calls
+    /// with the same key.
     fn evict(&mut self, incoming: Option<u64>) -> Option<u32>;
 
-    /// The block in `node`, which was evicted, could not leave, or is wanted again before it left. It
-    /// gets the place and the count that it had, and leaves no ghost. This is not an access; where
-    /// there was one, `on_access` follows.
+    /// Takes back the eviction of the block in `node`, because the block could not leave or is
+    /// needed again before it left. It regains its place and its count, and its ghost is removed.
+    /// This is not an access; if there was one, the caller calls `on_access` afterwards.
     ///
-    /// The next `evict` names the node again. A caller who wants another one evicts first and restores
-    /// afterwards; of several it restores the last one first.
+    /// The next `evict` chooses the same node again, except that S3-FIFO and W-TinyLFU may choose
+    /// one from another queue, and random replacement any node. To get a different one, the caller
+    /// evicts first and restores afterwards; it restores several nodes in reverse order of their
+    /// eviction.
     fn restore(&mut self, node: u32);
 
-    /// The block in `node` is invalidated: it is resident no longer and leaves no ghost. For a node that
-    /// was evicted the ghost is forgotten. Not for a node that is free already.
+    /// Invalidates the block in `node`: the node becomes free and leaves no ghost. If the node was
+    /// evicted, its ghost is removed. Must not be called for a node that is free already.
     fn remove(&mut self, node: u32);
 
-    /// There is room for `capacity` blocks from now on. The caller evicts those that are too many. A
-    /// capacity larger than any before takes memory, and time in proportion to it.
+    /// Sets the capacity to `capacity` blocks. The caller evicts the blocks in excess. A capacity
+    /// larger than any before allocates memory, and takes time in proportion to it.
     fn set_capacity(&mut self, capacity: u32);
 
-    /// A node that gives way early: the first one, or the one after `after`, a resident node that
-    /// this method named. This is a guess, at a constant cost.
+    /// Guesses, at a constant cost, which node is evicted next, or which one follows `after`, a
+    /// resident node that this method returned before.
     fn likely_victim(&self, after: Option<u32>) -> Option<u32>;
 
-    /// Starts loading into the processor's cache what an access to a node, resident or not, will look
-    /// at; `near` when that is imminent, and what the first call asked for should be there.
+    /// Starts loading into the processor's cache the data that an access to a node, resident or
+    /// not, will read. `near`: the access is imminent, and the data that a first call, without
+    /// `near`, requested should have arrived.
     #[inline]
     fn prefetch(&self, node: u32, near: bool) {
         let _ = (node, near);
     }
 
-    /// Starts loading what the policy will look at for the key of a block that is not resident, and may come in.
+    /// Starts loading the data that the policy will read for the key of a block that is not
+    /// resident and may come in.
     #[inline]
     fn prefetch_absent(&self, key: u64, near: bool) {
         let _ = (key, near);
     }
 
-    /// Resident nodes from the one that is likely to give way first, each at most once. A hint for
-    /// prefetching and for ordering destages, never a promise; it may end early.
+    /// Resident nodes in their likely order of eviction, each at most once. A hint for prefetching
+    /// and for ordering destages, never a guarantee; it may end early.
     fn likely_victims(&self) -> LikelyVictims<'_, Self> {
         LikelyVictims { policy: self, last: None, left: self.len() }
     }
 
-    /// Resident nodes.
+    /// Number of resident nodes.
     fn len(&self) -> u32;
 
-    /// Whether there are none.
+    /// Whether no node is resident.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The memory the policy takes, all of it. Only `set_capacity` changes it.
+    /// All memory that the policy uses, in bytes. Only `set_capacity` changes it.
     fn metadata_bytes(&self) -> u64;
 
-    /// The most steps that one call takes: nodes that a hand passes, that move between
-    /// sub-queues, ghosts that are cut off.
+    /// The maximum number of steps in one call. A step is a node that a hand passes, a node that
+    /// moves between sub-queues, or a ghost that is trimmed.
     fn steps_max(_parameters: &Parameters) -> u64 {
         0
     }

@@ -1,16 +1,19 @@
-//! How popular the blocks of a tier are (S. Ahmadian, R. Salkhordeh, O. Mutlu and H. Asadi, *ETICA: efficient
-//! two-level I/O caching architecture for virtualized platforms*, TPDS 2021): the sum, over the accesses to a block,
-//! of `exp(-d / size)`. `d` is the distance to the access before, in other blocks of the tier, and `size` how many
-//! the tier holds. A first access has no distance, and adds nothing.
+//! The popularity of the blocks of a tier (S. Ahmadian, R. Salkhordeh, O. Mutlu and H. Asadi,
+//! *ETICA: efficient two-level I/O caching architecture for virtualized platforms*, TPDS 2021): the
+//! sum, over the accesses to a block, of `exp(-d / size)`. `d` is the distance to the previous
+//! access, in other blocks of the tier, and `size` the number of blocks that the tier holds. A
+//! first access has no distance and adds nothing.
 //!
-//! Blocks are counted by the *epoch* of their last access; an epoch is as many accesses as a sixteenth of the
-//! size. The distance is the number of blocks last used in later epochs, and half of the others that were last used
-//! in the same one. What was last used 64 epochs ago, or more, is one epoch here. So an access costs a sum of 64 numbers at
-//! most, and a block 5 bytes.
+//! Blocks are counted by the *epoch* of their last access. An epoch is a number of accesses: a
+//! sixteenth of the size. The distance is the number of blocks last used in later epochs, plus half
+//! of the others that were last used in the same epoch. Everything last used 64 or more epochs ago
+//! counts as one epoch here. So an access costs a sum of at most 64 numbers, and a block takes 5
+//! bytes.
 
-/// Epochs of which blocks are counted apart.
+/// Number of epochs whose blocks are counted separately.
 const EPOCHS: usize = 64;
-/// Epochs in as many accesses as the tier has blocks, and parts of that in which distances are told apart.
+/// Number of epochs in `size` accesses, and of the steps into which a distance of `size` is
+/// divided.
 const PARTS: u64 = 16;
 /// No epoch: the tier does not hold the block.
 const NONE: u32 = u32::MAX;
@@ -21,27 +24,28 @@ const WEIGHTS: [u8; 56] = [
     3, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
 ];
 
-/// See the module. Blocks are named by nodes, as in a [`Policy`](crate::Policy).
+/// See the module. Nodes identify blocks, as in a [`Policy`](crate::Policy).
 #[derive(Debug)]
 pub struct Popularity {
-    /// By node: the epoch of its last access.
+    /// The epoch of the last access to each node.
     last: Box<[u32]>,
     sums: Box<[u8]>,
-    /// Blocks by epoch, the last [`EPOCHS`] in a ring; and those of all earlier ones.
+    /// Number of blocks per epoch: a ring of the last [`EPOCHS`], and `earlier` for all before
+    /// them.
     counts: [u32; EPOCHS],
     earlier: u32,
     epoch: u32,
-    /// Accesses of this epoch, and of each.
+    /// Number of accesses so far in this epoch, and in a complete one.
     accesses: u64,
     epoch_accesses: u64,
     size: u64,
 }
 
 impl Popularity {
-    /// What an access at no distance adds. The most that is counted is 255.
+    /// What an access at distance 0 adds. Sums are limited to 255.
     pub const ONE: u8 = 16;
 
-    /// For nodes below `nodes`, of which the tier holds `size`.
+    /// For nodes numbered below `nodes`; the tier holds `size` blocks.
     pub fn new(nodes: u32, size: u32) -> Popularity {
         let size = u64::from(size.max(1));
         Popularity {
@@ -56,14 +60,14 @@ impl Popularity {
         }
     }
 
-    /// The block comes in, or is replaced by a newer version, which begins with nothing.
+    /// Records that the block comes in, or that a newer version replaces it. Its sum starts at 0.
     pub fn insert(&mut self, node: u32) {
         self.remove(node);
         self.sums[node as usize] = 0;
         self.put(node);
     }
 
-    /// An access finds the block, which the tier holds.
+    /// Records an access to the block, which the tier holds.
     pub fn access(&mut self, node: u32) {
         let weight = WEIGHTS.get((PARTS * self.distance(node) / self.size) as usize);
         let sum = &mut self.sums[node as usize];
@@ -72,7 +76,7 @@ impl Popularity {
         self.put(node);
     }
 
-    /// The tier does not hold the block any more, if it did.
+    /// Records that the tier no longer holds the block, if it did.
     pub fn remove(&mut self, node: u32) {
         let last = core::mem::replace(&mut self.last[node as usize], NONE);
         if last != NONE {
@@ -80,7 +84,7 @@ impl Popularity {
         }
     }
 
-    /// Half of what the block has is forgotten.
+    /// Halves the sum of the block.
     pub fn age(&mut self, node: u32) {
         self.sums[node as usize] /= 2;
     }
@@ -90,12 +94,12 @@ impl Popularity {
         self.sums[node as usize]
     }
 
-    /// The memory it takes, but for itself.
+    /// The memory in bytes, excluding the struct itself.
     pub fn memory_bytes(&self) -> u64 {
         (size_of_val(&*self.last) + size_of_val(&*self.sums)) as u64
     }
 
-    /// How many blocks were used since this one was.
+    /// Number of blocks that were used after this one.
     fn distance(&self, node: u32) -> u64 {
         let last = self.last[node as usize];
         let epochs = (self.epoch - last).min(EPOCHS as u32);
@@ -112,12 +116,12 @@ impl Popularity {
         }
     }
 
-    /// An access: the block's last one is now.
+    /// Records an access to the block in the current epoch.
     fn put(&mut self, node: u32) {
         self.last[node as usize] = self.epoch;
         self.counts[slot(self.epoch)] += 1;
         self.accesses += 1;
-        // (The last epoch lasts for ever, after more accesses than there will be.)
+        // (The epoch stops at the largest number, after more accesses than a server will ever see.)
         if self.accesses >= self.epoch_accesses && self.epoch < NONE - 1 {
             self.accesses = 0;
             self.epoch += 1;

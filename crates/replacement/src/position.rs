@@ -1,28 +1,28 @@
-//! Where a new block begins in the queue of HR LRU and Priority LRU (Hazan et al.).
+//! Where a new block enters the queue of HR LRU and Priority LRU (Hazan et al.).
 //!
-//! A position is the part of the queue, in percent, that gives way before the block; 100 is the protected
-//! end. [`PositionRule`] has the two rules of the paper and a third one that the paper names as future
-//! work (Derivative LRU); any other function goes through [`position`], which clamps what it gives.
+//! A position is the percentage of the queue that is evicted before the block; 100 is the protected
+//! end. [`PositionRule`] has the two rules of the paper and a third one that the paper suggests as
+//! future work (Derivative LRU). Other functions can use [`position`], which clamps their results.
 
 use crate::parameters::Parameters;
 use crate::policies::Kind;
 use crate::policy::Percent;
 
-/// What is known of where a block comes from.
+/// What is known about the volume and the chunk of a block.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Standing {
     /// The hit ratio of its chunk, or of its whole volume, in percent.
     pub hit_ratio_percent: f64,
     /// The priority of its volume; 1 is the highest.
     pub priority: u32,
-    /// What one block more would add to the hit ratio of its volume: the derivative of its hit-ratio
-    /// curve at the size that it has now, times its share of all accesses.
+    /// What one more block of cache would add to the hit ratio of its volume: the derivative of its
+    /// hit-ratio curve at the size that it has now, times its share of all accesses.
     pub derivative: f64,
     /// The largest such derivative of all volumes.
     pub derivative_max: f64,
 }
 
-/// How a position follows from where a block comes from.
+/// The rule that computes the position of a block from its [`Standing`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PositionRule {
@@ -34,18 +34,19 @@ pub enum PositionRule {
         min_hit_ratio: u32,
     },
     /// Priority LRU: `max(MinPosition, min(weight (classes - priority) + HR (1 - (priority - 1) / 5), 100))`.
-    /// With three classes that is the formula of the paper; with more than six the coefficient of HR
-    /// ends at 0.
+    /// With three classes this is the formula of the paper. The coefficient of HR does not fall
+    /// below 0, which it reaches at priority 6.
     Priority {
         /// MinPosition, in percent.
         min_position: u32,
         /// priorityWeight, in percent.
         weight: u32,
-        /// Classes of priority.
+        /// Number of priority classes.
         classes: u32,
     },
-    /// Derivative LRU: in proportion to what a block more would gain, `max(MinPosition, 100 derivative /
-    /// derivative_max)`; the protected end for all while nobody is known to gain anything.
+    /// Derivative LRU: in proportion to the gain from one more block,
+    /// `max(MinPosition, 100 derivative / derivative_max)`; the protected end for all blocks while no
+    /// volume is known to gain anything.
     Derivative {
         /// MinPosition, in percent.
         min_position: u32,
@@ -73,7 +74,7 @@ impl PositionRule {
         }
     }
 
-    /// The position of a block from there.
+    /// The position of a block with this standing.
     pub fn position(&self, standing: &Standing) -> Percent {
         match *self {
             PositionRule::HitRatio { min_position, min_hit_ratio } => {
@@ -93,8 +94,7 @@ impl PositionRule {
     }
 }
 
-/// `max(min_position, min(percent, 100))`, rounded to the nearest percent. What is no number counts
-/// as 0.
+/// `max(min_position, min(percent, 100))`, rounded to the nearest percent. NaN counts as 0.
 pub fn position(min_position: u32, percent: f64) -> Percent {
     let percent = percent.clamp(0.0, 100.0).max(f64::from(min_position.min(100)));
     Percent::new(percent.round() as u8)
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!([at(50.0, 1), at(50.0, 2), at(50.0, 3)], [80, 55, 30]);
         assert_eq!([at(0.0, 1), at(0.0, 2), at(0.0, 3)], [30, 20, 20]);
         assert_eq!(at(90.0, 1), 100);
-        // A class that is not there counts as the nearest.
+        // A class that does not exist counts as the nearest one.
         assert_eq!([at(50.0, 0), at(50.0, 9)], [80, 30]);
     }
 

@@ -1,13 +1,14 @@
-//! Which position a block that comes in begins at: what HR LRU, Priority LRU and Derivative LRU need to know of
-//! accesses, next to the queue.
+//! The position at which a block enters the queue: what HR LRU, Priority LRU and Derivative LRU
+//! need to know about accesses, apart from the queue.
 //!
-//! [`Positions`] has the hit ratio of each chunk, or what each volume would gain, from the accesses that it is told of,
-//! and the priority of each volume, and applies the policy's [`PositionRule`]. It is apart from the policies because these
-//! know nodes, and hit ratios are of places on volumes, whether their blocks are resident or not.
+//! [`Positions`] measures, from the accesses that the caller reports, the hit ratio of each chunk
+//! or the gain of each volume, knows the priority of each volume, and applies the policy's
+//! [`PositionRule`]. It is separate from the policies because they know nodes, whereas hit ratios
+//! belong to places on volumes, whether their blocks are resident or not.
 //!
-//! The paper (Hazan et al.) models a cache of reads in one tier. Here each access counts that the policy is
-//! told of, read or write: a hit if it found its block in the tier that the policy orders, a miss if the block had
-//! to come in, from wherever.
+//! The paper (Hazan et al.) models a cache of reads in one tier. Here every access counts that is
+//! reported to the policy, read or write: as a hit if it found its block in the tier that the
+//! policy orders, as a miss if the block had to come in, from anywhere else.
 
 use forebay_block::{Nanos, Volume};
 
@@ -18,9 +19,10 @@ use crate::policies::sub_queues::{CHUNK, INTERVAL};
 use crate::policy::{Hint, Percent};
 use crate::position::{PositionRule, Standing};
 
-/// For this many blocks in the cache, one chunk is remembered: 3 bytes a block.
+/// Blocks in the cache for each chunk that is remembered: 3 bytes a block.
 const BLOCKS_PER_CHUNK: u32 = 8;
-/// The fewest chunks that are remembered, 48 KiB: 40 GiB of volumes in chunks of 20 MiB, or 64 whole volumes.
+/// Minimum number of chunks that are remembered, 48 KiB: 40 GiB of volumes in chunks of 20 MiB, or
+/// 64 whole volumes.
 const CHUNKS_MIN: u32 = 2048;
 
 /// See the module.
@@ -47,13 +49,13 @@ pub struct Positions {
     /// `None`: a chunk is a whole volume.
     chunk_bytes: Option<u64>,
     interval: Nanos,
-    /// When the interval under way ends.
+    /// When the current interval ends.
     ends: Nanos,
-    /// By volume.
+    /// The priority of each volume; 1 is the highest.
     priorities: Vec<u8>,
 }
 
-/// What is measured, by the rule.
+/// The measurements that the rule needs.
 #[derive(Debug)]
 enum Measured {
     HitRatios(ChunkHitRatios),
@@ -61,7 +63,8 @@ enum Measured {
 }
 
 impl Positions {
-    /// For a cache of `blocks` blocks; `None` for a policy in which all blocks begin at the protected end.
+    /// For a cache of `blocks` blocks. `None` for a policy in which all blocks enter at the
+    /// protected end.
     pub fn new(parameters: &Parameters, blocks: u32) -> Option<Positions> {
         let rule = PositionRule::from_parameters(parameters)?;
         let chunk_bytes = u64::from(parameters.get(CHUNK.name).unwrap_or(0)) << 10;
@@ -79,7 +82,7 @@ impl Positions {
         })
     }
 
-    /// Adds a volume, by its number; 1 is the highest priority.
+    /// Adds the volume with the next number; priority 1 is the highest.
     pub fn add_volume(&mut self, priority: u8) {
         self.priorities.push(priority);
         if let Measured::Gains(gains) = &mut self.measured {
@@ -87,13 +90,13 @@ impl Positions {
         }
     }
 
-    /// The first interval begins.
+    /// Begins the first interval.
     pub fn start(&mut self, now: Nanos) {
         self.ends = now.saturating_add(self.interval);
     }
 
-    /// It is `now`, which never goes back: an interval may be over. Of intervals in which nothing happened
-    /// nothing is noticed.
+    /// Ends the interval if it is over at `now`, which never goes back. Intervals in which this was
+    /// not called are skipped.
     pub fn advance(&mut self, now: Nanos) {
         let Some(late) = now.0.checked_sub(self.ends.0) else { return };
         match &mut self.measured {
@@ -104,12 +107,13 @@ impl Positions {
         self.ends = Nanos(self.ends.0.saturating_add(self.interval.0.saturating_mul(whole)));
     }
 
-    /// When [`advance`](Positions::advance) has something to do.
+    /// When [`advance`](Positions::advance) next has something to do.
     pub fn ends(&self) -> Nanos {
         self.ends
     }
 
-    /// An access to the block with byte `offset` of a volume: a hit if it found the block.
+    /// Records an access to the block with byte `offset` of a volume. `hit`: whether it found the
+    /// block.
     #[inline]
     pub fn access(&mut self, volume: Volume, offset: u64, hit: bool) {
         let chunk = self.chunk(volume, offset);
@@ -119,7 +123,7 @@ impl Positions {
         }
     }
 
-    /// What the policy is to know of such a block that comes in.
+    /// The hint for a block that comes in, with byte `offset` of a volume.
     pub fn hint(&self, volume: Volume, offset: u64) -> Hint {
         let chunk = self.chunk(volume, offset);
         let priority = self.priorities.get(volume.0 as usize).copied().unwrap_or(1);
@@ -136,12 +140,13 @@ impl Positions {
         Hint { position: self.rule.position(&standing), volume, chunk }
     }
 
-    /// A hint for a block that could not leave, and is to stay longer than others: the protected end.
+    /// The hint for a block that could not leave and should stay longer than others: the protected
+    /// end.
     pub fn hint_to_stay(&self, volume: Volume, offset: u64) -> Hint {
         Hint { position: Percent::ALL, volume, chunk: self.chunk(volume, offset) }
     }
 
-    /// The memory it takes, all of it.
+    /// All memory in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let measured = match &self.measured {
             Measured::HitRatios(ratios) => ratios.memory_bytes(),
@@ -152,8 +157,8 @@ impl Positions {
 
     fn chunk(&self, volume: Volume, offset: u64) -> u64 {
         let number = self.chunk_bytes.map_or(0, |bytes| offset / bytes);
-        // A chunk of 1 KiB or more has a number of 54 bits, which leaves ten for the volume. (What is beyond
-        // them may meet another chunk's number, far away in another volume.)
+        // A chunk of 1 KiB or more has a number of 54 bits, which leaves ten for the volume. (A
+        // larger volume number may collide with a chunk far away in another volume.)
         let all = number ^ u64::from(volume.0).rotate_right(10);
         all.min(u64::MAX - 1)
     }

@@ -1,56 +1,62 @@
-//! ETICA's queues: which blocks leave flash and which ones enter it, once in an interval of requests.
+//! ETICA's queues choose, once in an interval of requests, the blocks that leave flash and those
+//! that enter it.
 //!
-//! A table has the blocks that flash holds and those that were used otherwise, the *candidates*, each with its
-//! popularity: the sum over its accesses of exp(−d / size), where d is the number of other blocks of the table that
-//! were used since the access before, and size is what flash holds. At the end of an interval the least popular
-//! blocks of flash leave it, as many as a share of them, and then the most popular candidates enter, as many as a
-//! share of those and no more than there is free room.
+//! A table holds the blocks that are on flash and other blocks that were used, the *candidates*,
+//! each with its popularity: the sum over its accesses of exp(−d / size), where d is the number of
+//! other blocks of the table that were used since the previous access, and size is the number of
+//! blocks that flash holds. At the end of an interval, a share of the blocks on flash leave it, the
+//! least popular first. Then a share of the candidates enter, the most popular first, as far as
+//! there is free room.
 //!
-//! What the paper leaves open, and what is done here:
+//! The paper leaves some questions open. The answers here:
 //!
-//! - *Which accesses count.* Those that flash would answer: all writes, and the reads that memory does not answer.
-//!   The caller reports no others, so the distance is that of the accesses which reach flash.
+//! - *Which accesses count.* Those that flash would answer: all writes, and the reads that memory
+//!   does not answer. The caller reports no others, so distances count only accesses that reach
+//!   flash.
 //! - *How long an access counts.* Popularity is halved every `half_life` intervals.
-//! - *Memory* is fixed: the table has room for all blocks of flash and for `history` percent as many candidates. The
-//!   least popular candidate is forgotten for a new one.
-//! - *Precision.* Distances are rounded down to multiples of a [32nd](PARTS) of the table. Popularities are
-//!   compared by classes, four to an octave; of blocks in one class, the one that was used longest ago is the
-//!   least popular. A first access is worth a 256th of one that comes at once after another.
+//! - *Memory* is fixed: the table has room for all blocks of flash and for `history` percent as
+//!   many candidates. A new candidate replaces the least popular one.
+//! - *Precision.* Distances are rounded down to multiples of a [32nd](PARTS) of the table.
+//!   Popularities are compared by classes, four to an octave; in one class, the block that was used
+//!   longest ago is the least popular. A first access is worth a 256th of one that immediately
+//!   follows another.
 //!
-//! All of it takes a constant time for each access: the order by recency is cut into parts of equal size, whose ends
-//! move by one, and halving moves the classes instead of the blocks.
+//! An access takes constant time: the order by recency is cut into parts of equal size, whose ends
+//! move by one entry, and halving moves the classes instead of the blocks.
 //!
-//! Source: Ahmadian et al., *ETICA*, section 4.2. Does badly where what is popular changes within an interval.
+//! Source: Ahmadian et al., *ETICA*, section 4.2. Performs badly if the set of popular blocks changes
+//! within an interval.
 
 use crate::ghosts::Ghosts;
 use crate::links::{Links, List};
 use crate::parameters::Parameter;
 
-/// Into how many parts the table is cut by recency.
+/// Number of parts into which the table is cut by recency.
 pub const PARTS: usize = 32;
-/// Popularity of an access that comes at once after another to the same block.
+/// Popularity of an access that immediately follows another to the same block.
 const UNIT: u64 = 256;
-/// Classes of popularity to an octave.
+/// Number of popularity classes per octave.
 const STEPS: u32 = 4;
-/// Classes that have a list: those of all values of 32 bits.
+/// Number of classes with a list: those of all 32-bit values.
 const CLASSES: u32 = 32 * STEPS;
 const NONE: u32 = u32::MAX;
 
-/// How the queues are set.
+/// The parameters of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueParameters {
-    /// Requests of an interval.
+    /// Number of requests in an interval.
     pub interval: u32,
-    /// Percent of the blocks of flash that leave it in an interval, and of the candidates that enter, at most.
+    /// Maximum percentage of the blocks on flash that leave it in an interval, and of the
+    /// candidates that enter.
     pub share: u32,
-    /// Candidates that are remembered, as a percentage of the blocks that flash holds.
+    /// Number of candidates that are remembered, as a percentage of the blocks that flash holds.
     pub history: u32,
-    /// Intervals after which popularity is halved; 0 for never.
+    /// Number of intervals after which popularity is halved; 0 for never.
     pub half_life: u32,
 }
 
 impl QueueParameters {
-    /// Requests of an interval.
+    /// Number of requests in an interval.
     pub const INTERVAL: Parameter = Parameter {
         name: "interval",
         unit: "requests",
@@ -59,7 +65,7 @@ impl QueueParameters {
         max: 1_000_000_000,
         meaning: "requests per round; at the end of each round, blocks leave and enter flash",
     };
-    /// What leaves and enters.
+    /// Share of the blocks that leave and enter.
     pub const SHARE: Parameter = Parameter {
         name: "share",
         unit: "percent",
@@ -69,7 +75,7 @@ impl QueueParameters {
         meaning: "share of the blocks on flash that are evicted per round, least popular first, \
                   and share of the candidates that are admitted, most popular first",
     };
-    /// What is remembered.
+    /// Number of candidates that are remembered.
     pub const HISTORY: Parameter = Parameter {
         name: "history",
         unit: "percent",
@@ -78,7 +84,7 @@ impl QueueParameters {
         max: 1000,
         meaning: "number of candidates remembered, as a share of the blocks that flash holds",
     };
-    /// How soon popularity fades.
+    /// How soon popularity is halved.
     pub const HALF_LIFE: Parameter = Parameter {
         name: "half_life",
         unit: "intervals",
@@ -105,35 +111,35 @@ impl Default for QueueParameters {
 enum Place {
     Candidate,
     Flash,
-    /// It is to leave flash.
+    /// Chosen to leave flash.
     Leaving,
-    /// It is to enter flash.
+    /// Chosen to enter flash.
     Entering,
 }
 
-/// Popularity when it was last changed, and how often all were halved until then.
+/// The popularity of a block when it was last changed, and the number of halvings until then.
 #[derive(Clone, Copy, Debug, Default)]
 struct Popularity {
     value: u32,
     halvings: u32,
 }
 
-/// Blocks by their class.
+/// Blocks by class of popularity.
 #[derive(Debug)]
 struct Classes {
-    /// By class, around the ring.
+    /// A ring with a list for each class.
     lists: [List; CLASSES as usize],
-    /// Bits: the lists that are not empty.
+    /// The lists that are not empty, as bits.
     occupied: u128,
-    /// Blocks whose class has fallen below all that have a list, the lowest at the back.
+    /// Blocks whose class has fallen below all classes with a list, the least popular at the back.
     below: List,
     len: u32,
 }
 
-/// What the round at hand has still to do.
+/// The stage of the current round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// Nothing: requests are counted.
+    /// No round: requests are counted.
     Counting,
     Evicting {
         left: u32,
@@ -142,7 +148,7 @@ enum Stage {
         left: u32,
         begun: bool,
     },
-    /// What was to enter is in flight.
+    /// The blocks chosen to enter are in flight.
     Settling,
 }
 
@@ -150,17 +156,17 @@ enum Stage {
 #[derive(Debug)]
 pub struct Queues {
     parameters: QueueParameters,
-    /// Blocks used last, in that order.
+    /// The known blocks, in order of their last use.
     table: Ghosts<1>,
     size: u32,
-    /// By entry of the table.
+    /// The popularity of each entry of the table.
     popularity: Box<[Popularity]>,
     places: Box<[Place]>,
-    /// By entry: the part of the order that it is in.
+    /// The part of the order in which each entry is.
     parts: Box<[u8]>,
     /// The first entry of each part.
     firsts: [u32; PARTS],
-    /// Entries of a part.
+    /// Number of entries in a part.
     part: u32,
     /// What an access to an entry of each part adds.
     weights: [u32; PARTS],
@@ -204,14 +210,14 @@ impl Classes {
         self.len -= 1;
     }
 
-    /// The least popular; `lowest`: the ring's lowest class.
+    /// The least popular block; `lowest` is the lowest class of the ring.
     fn least(&self, lowest: u32) -> Option<u32> {
         let n = self.occupied.rotate_right(lowest).trailing_zeros();
         let class = ((lowest + n) % CLASSES) as usize;
         self.below.back().or_else(|| (n < CLASSES).then(|| self.lists[class].back()).flatten())
     }
 
-    /// The most popular.
+    /// The most popular block.
     fn most(&self, lowest: u32) -> Option<u32> {
         let n = self.occupied.rotate_right(lowest).leading_zeros();
         if n == CLASSES {
@@ -220,7 +226,7 @@ impl Classes {
         self.lists[((lowest + CLASSES - 1 - n) % CLASSES) as usize].front()
     }
 
-    /// The lowest classes fall below the others.
+    /// Moves the lowest octave of classes below all others.
     fn sink(&mut self, links: &mut Links, lowest: u32) {
         for class in lowest..lowest + STEPS {
             let mut list = core::mem::take(&mut self.lists[class as usize]);
@@ -232,7 +238,7 @@ impl Classes {
 }
 
 impl Queues {
-    /// Queues before a flash tier that holds `blocks`, and for a while up to `most`.
+    /// Queues for a flash tier that holds `blocks`, and temporarily up to `most`.
     pub fn new(blocks: u32, most: u32, parameters: QueueParameters) -> Queues {
         let blocks = blocks.max(1);
         let history = u64::from(blocks) * u64::from(parameters.history) / 100;
@@ -264,7 +270,7 @@ impl Queues {
         }
     }
 
-    /// Bytes of memory.
+    /// The memory in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let own = size_of_val(&*self.popularity)
             + size_of_val(&*self.places)
@@ -275,7 +281,7 @@ impl Queues {
 
     // ---- popularity ----
 
-    /// A client's access that memory does not answer.
+    /// Records a client's access that memory does not answer.
     pub fn access(&mut self, key: u64) {
         let Some(entry) = self.table.entry(key) else {
             self.insert(key, Place::Candidate);
@@ -287,14 +293,14 @@ impl Queues {
         let kept = value.checked_shr(self.halvings - halvings).unwrap_or(0);
         self.set_popularity(entry, kept.saturating_add(weight));
         self.renew(entry);
-        // A block that is used while it was to leave may stay.
+        // A block that is used after it was chosen to leave may stay.
         if self.places[entry as usize] == Place::Leaving {
             self.places[entry as usize] = Place::Flash;
         }
         self.list(entry);
     }
 
-    /// Flash has the block from now on.
+    /// Records that flash has the block from now on.
     pub fn enters_flash(&mut self, key: u64) {
         match self.table.entry(key) {
             Some(entry) => self.move_to(entry, Place::Flash),
@@ -302,14 +308,14 @@ impl Queues {
         }
     }
 
-    /// Flash does not have it any more.
+    /// Records that flash does not have the block any more.
     pub fn leaves_flash(&mut self, key: u64) {
         if let Some(entry) = self.table.entry(key) {
             self.move_to(entry, Place::Candidate);
         }
     }
 
-    /// Blocks that are on flash, so far as is known, and others that are remembered.
+    /// Number of known blocks on flash, and of candidates.
     pub fn known(&self) -> (u32, u32) {
         (self.on_flash.len + self.leaving.len(), self.candidates.len + self.entering.len())
     }
@@ -344,7 +350,7 @@ impl Queues {
         (u64::from(self.halvings) * u64::from(STEPS) % u64::from(CLASSES)) as u32
     }
 
-    /// The list of an entry's class; none if that has fallen below all.
+    /// The list of an entry's class; `None` if it has fallen below all lists.
     fn class(&self, entry: u32) -> Option<u32> {
         let Popularity { value, halvings } = self.popularity[entry as usize];
         let octave = value.ilog2();
@@ -377,7 +383,8 @@ impl Queues {
 
     // ---- parts of the order by recency ----
 
-    /// An entry has come in front of all others: the last one of each part moves to the next.
+    /// Adjusts the parts after an insertion at the front: the last entry of each part moves to the
+    /// next part.
     fn open_gap(&mut self) {
         for n in 1..PARTS {
             let first = match self.firsts[n] {
@@ -389,7 +396,8 @@ impl Queues {
         }
     }
 
-    /// The entry goes: the first one of each part behind it moves to the one before.
+    /// Adjusts the parts before the removal of an entry: the first entry of each part behind it
+    /// moves to the previous part.
     fn close_gap(&mut self, entry: u32) {
         let part = usize::from(self.parts[entry as usize]);
         for n in part.max(1)..PARTS {
@@ -404,7 +412,7 @@ impl Queues {
         }
     }
 
-    /// The entry comes to the front: the last one of each part before it moves to the next.
+    /// Moves an entry to the front: the last entry of each part before it moves to the next part.
     fn renew(&mut self, entry: u32) {
         for n in 1..=usize::from(self.parts[entry as usize]) {
             self.set_first(n, self.table.neighbours(self.firsts[n])[0]);
@@ -422,7 +430,8 @@ impl Queues {
 
     // ---- rounds ----
 
-    /// A client's request: at the end of an interval a round begins, if the last one is over.
+    /// Counts a client's request. At the end of an interval a round begins, if the previous one is
+    /// over.
     #[inline]
     pub fn count_request(&mut self) {
         self.requests = self.requests.saturating_add(1);
@@ -431,13 +440,13 @@ impl Queues {
         }
     }
 
-    /// No round begins any more, and the one at hand ends.
+    /// Ends the current round and begins no others.
     pub fn stop(&mut self) {
         self.stopped = true;
         self.stage = Stage::Counting;
     }
 
-    /// Whether a round is under way.
+    /// Whether a round is in progress.
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.stage != Stage::Counting
@@ -463,7 +472,7 @@ impl Queues {
         (u64::from(blocks) * u64::from(self.parameters.share)).div_ceil(100) as u32
     }
 
-    /// The next block that is to leave flash; none if that is over for this round.
+    /// Chooses the next block to leave flash; `None` if this round has chosen all of them.
     pub fn next_eviction(&mut self) -> Option<u64> {
         let Stage::Evicting { left } = self.stage else { return None };
         let least = (left > 0).then(|| self.on_flash.least(self.lowest())).flatten();
@@ -477,15 +486,15 @@ impl Queues {
         Some(self.table.key(entry))
     }
 
-    /// One of the blocks that were to leave flash, each in its turn.
+    /// The next of the blocks chosen to leave flash, round robin.
     pub fn next_leaving(&mut self) -> Option<u64> {
         let entry = self.leaving.back()?;
         self.links.move_to_front(&mut self.leaving, entry);
         Some(self.table.key(entry))
     }
 
-    /// The next block that is to enter flash, which has room for `free` blocks, those aside that are entering; none
-    /// if that is over for this round.
+    /// Chooses the next block to enter flash, which has room for `free` blocks, including those
+    /// that are entering. `None` if this round has chosen all of them.
     pub fn next_promotion(&mut self, free: u32) -> Option<u64> {
         let Stage::Promoting { left, begun } = self.stage else { return None };
         let room = left > 0 && free > self.entering.len();
@@ -498,7 +507,8 @@ impl Queues {
         Some(self.table.key(entry))
     }
 
-    /// What [`next_promotion`](Self::next_promotion) gave last is to be given again.
+    /// Takes back the last choice of [`next_promotion`](Self::next_promotion), which will choose
+    /// the block again.
     pub fn put_back(&mut self, key: u64) {
         if let Stage::Promoting { left, .. } = &mut self.stage {
             *left += 1;
@@ -506,23 +516,24 @@ impl Queues {
         self.leaves_flash(key);
     }
 
-    /// The block that has been in flight for longest, of what was to enter flash.
+    /// Among the blocks chosen to enter flash, the one chosen first.
     pub fn oldest_entering(&self) -> Option<u64> {
         self.entering.back().map(|entry| self.table.key(entry))
     }
 
-    /// Whether blocks are to be chosen to enter flash.
+    /// Whether the round is choosing the blocks that enter flash.
     pub fn is_promoting(&self) -> bool {
         matches!(self.stage, Stage::Promoting { .. })
     }
 
-    /// Whether that begins: true once in a round.
+    /// Whether the choice of the blocks that enter begins with this call: true once in a round.
     pub fn begins_promoting(&mut self) -> bool {
         let Stage::Promoting { begun, .. } = &mut self.stage else { return false };
         !core::mem::replace(begun, true)
     }
 
-    /// Nothing is in flight any more: the round is over, if all has been chosen. Whether it is over with this call.
+    /// Ends the round if all blocks have been chosen; the caller has none in flight. Returns
+    /// whether this call ended it.
     pub fn end(&mut self) -> bool {
         debug_assert!(self.entering.is_empty());
         let ends = self.stage == Stage::Settling;
@@ -533,11 +544,11 @@ impl Queues {
     }
 }
 
-/// [`UNIT`] times exp(−distance / size), at least 1: the same on every machine.
+/// [`UNIT`] times exp(−distance / size), at least 1. The result is the same on every machine.
 fn weight(distance: u64, size: u64) -> u32 {
     const ONE: u64 = 1 << 32;
     let times = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 32) as u64;
-    // exp(−x) is a 256th power of exp(−x / 256), for which five terms of its series are enough.
+    // exp(−x) is the 256th power of exp(−x / 256), for which five terms of the series suffice.
     let y = ((u128::from(distance) << 24) / u128::from(size)).min(u128::from(ONE / 8)) as u64;
     let (y2, y3, y4) = (times(y, y), times(times(y, y), y), times(times(y, y), times(y, y)));
     let root = ONE - y + y2 / 2 - y3 / 6 + y4 / 24;

@@ -1,33 +1,35 @@
-//! How often keys were used of late, estimated in fixed memory: a count-min sketch of 4-bit counters
-//! (G. Einziger, R. Friedman and B. Manes, *TinyLFU: a highly efficient cache admission policy*, ACM
-//! Transactions on Storage 2017), halved after every `sample` uses.
+//! Estimates, in fixed memory, how often keys were used recently: a count-min sketch of 4-bit
+//! counters (G. Einziger, R. Friedman and B. Manes, *TinyLFU: a highly efficient cache admission
+//! policy*, ACM Transactions on Storage 2017), halved after every `sample` uses.
 //!
-//! Counters lie in blocks of a cache line, as in Caffeine: four rows of 32. There are an eighth as many blocks as keys
-//! that it is made for, rounded up to a power of two, 128 at least: 8 to 16 bytes a key. The lowest bits of
-//! a key's hash ([`mix`](crate::hash::mix)) choose the block; in row `r`, counted from 0, the counter is number
-//! `(hash >> (32 + 8 r)) % 32`. A use adds one to the four, up to 15; the estimate is the least of them.
+//! Counters are grouped in blocks of a cache line, as in Caffeine: four rows of 32. The number of
+//! blocks is an eighth of the number of keys, rounded up to a power of two, and at least 128: 8 to
+//! 16 bytes a key. The lowest bits of a key's hash ([`mix`](crate::hash::mix)) choose the block; in
+//! row `r`, counted from 0, the counter is number `(hash >> (32 + 8 r)) % 32`. A use adds one to
+//! each of the four, up to 15; the estimate is the least of them.
 //!
-//! Halving all counters in one call would be too long a call. Each block knows the last halving it
-//! took part in, and catches up when it is looked at; with every use one block more catches up, so
-//! that none is far behind.
+//! Halving all counters in one call would take too long. Each block records the last halving that
+//! it took part in, and catches up before it counts a use. In addition, with every use one more
+//! block catches up, so that none falls far behind.
 
 use crate::links::prefetch;
 
-/// Counters of a block, two a byte, and the keys that it is made for.
+/// Bytes of counters in a block, two counters a byte, and the number of keys that a block is made
+/// for.
 const BLOCK_BYTES: usize = 64;
 const BLOCK_KEYS: usize = 8;
 const ROWS: usize = 4;
 const ROW_BYTES: usize = BLOCK_BYTES / ROWS;
 const COUNT_MAX: u8 = 15;
-/// Blocks that catch up at a time.
+/// Number of blocks that catch up at a time.
 const SWEPT: u64 = 8;
 
-/// A cache line of counters, and not parts of two.
+/// Counters, aligned so that they occupy exactly one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Block([u8; BLOCK_BYTES]);
 
-/// A byte with one more use in its lower counter; and from 256 on, in its upper one.
+/// Each byte with one more use in its lower counter; from index 256 on, in its upper one.
 const ONE_MORE: [u8; 512] = {
     let mut table = [0; 512];
     let mut at = 0;
@@ -42,25 +44,25 @@ const ONE_MORE: [u8; 512] = {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Sketch {
-    /// A power of two of them.
+    /// The number of blocks is a power of two.
     blocks: Box<[Block]>,
-    /// The halvings that each block took part in, their low bits.
+    /// The number of halvings that each block took part in, modulo 256.
     halved: Box<[u8]>,
     halvings: u8,
-    /// Uses since the beginning.
+    /// Number of uses since construction.
     uses: u64,
-    /// The uses after which there is something to do but to count.
+    /// The number of uses after which [`Sketch::pause`] is due.
     pauses_at: u64,
-    /// The uses after which counts were halved last.
+    /// The number of uses at the last halving.
     halved_at: u64,
     sample: u64,
 }
 
 impl Sketch {
-    /// Bits of a hash that matter: the lowest.
+    /// Number of bits of a hash that matter: the lowest ones.
     pub const HASH_BITS: u32 = 61;
 
-    /// A sketch for `keys` keys, which halves its counts after `sample` uses.
+    /// A sketch for `keys` keys that halves its counts every `sample` uses.
     pub fn new(keys: u32, sample: u64) -> Sketch {
         let blocks = (keys as usize).next_power_of_two().max(1024) / BLOCK_KEYS;
         let mut sketch = Sketch {
@@ -76,8 +78,8 @@ impl Sketch {
         sketch
     }
 
-    /// For another number of keys. A sketch that has to be larger forgets its counts: keys are not
-    /// known, so they cannot be moved.
+    /// Adapts the sketch to a number of keys. A sketch that has to grow forgets its counts: it does
+    /// not know the keys, so it cannot move them.
     pub fn resize(&mut self, keys: u32, sample: u64) {
         let larger = Sketch::new(keys, sample);
         if larger.blocks.len() > self.blocks.len() {
@@ -87,21 +89,22 @@ impl Sketch {
         }
     }
 
-    /// Halves counts after `sample` uses from now on. A sweep over all blocks takes as many uses as there are
-    /// blocks; so that none falls far behind, halvings are no closer than a 64th of that.
+    /// Sets the number of uses between halvings. A sweep over all blocks takes as many uses as
+    /// there are blocks. So that no block falls far behind, halvings are at least a 64th of that
+    /// apart.
     fn set_sample(&mut self, sample: u64) {
         self.sample = sample.max(self.blocks.len() as u64 / 64).max(1);
         self.set_pause();
     }
 
-    /// The next pause is for a halving, or for blocks to catch up.
+    /// Schedules the next pause: for a halving, or for blocks to catch up.
     fn set_pause(&mut self) {
         let halves_at = self.halved_at.saturating_add(self.sample);
         self.pauses_at = (self.uses / SWEPT + 1).saturating_mul(SWEPT).min(halves_at);
     }
 
-    /// Counts a use of the key with this hash. (What is rare is done in calls that end this one, so that it saves no
-    /// registers for them.)
+    /// Counts a use of the key with this hash. (Rare work is done in tail calls, so that this
+    /// function saves no registers for it.)
     #[inline]
     pub fn add(&mut self, hash: u64) {
         let block = self.block(hash);
@@ -131,8 +134,8 @@ impl Sketch {
         }
     }
 
-    /// The blocks catch up whose turn it is, as many as there were uses since the last ones did; then counts are
-    /// halved, if it is time.
+    /// Lets the next blocks catch up, as many as there were uses since the previous ones did, and
+    /// then halves the counts if it is time.
     #[inline(never)]
     fn pause(&mut self) {
         if self.uses.is_multiple_of(SWEPT) {
@@ -149,7 +152,8 @@ impl Sketch {
         self.set_pause();
     }
 
-    /// How often the key was used, up to 15; never less than what is left of its uses.
+    /// Estimates how often the key was used, up to 15. Never less than its true count, halved
+    /// likewise.
     #[inline]
     pub fn estimate(&self, hash: u64) -> u8 {
         let block = self.block(hash);
@@ -163,7 +167,7 @@ impl Sketch {
         (size_of_val(&*self.blocks) + size_of_val(&*self.halved)) as u64
     }
 
-    /// Starts loading what the key with this hash is counted in.
+    /// Starts loading the block that counts the key with this hash.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         prefetch(&self.blocks[self.block(hash)]);
@@ -191,8 +195,9 @@ impl Sketch {
     }
 }
 
-/// The byte of the key's counter in each row, and whether it is the upper half. Five bits of the upper half of the
-/// hash say which counter, others for each row; the lower half has chosen the block.
+/// The byte of the key's counter in each row, and whether the counter is the upper half of the
+/// byte. Five bits of the upper half of the hash select the counter, different ones for each row;
+/// the lower half selects the block.
 #[inline]
 fn places(hash: u64) -> impl Iterator<Item = (usize, bool)> {
     (0..ROWS).map(move |row| {
@@ -213,7 +218,7 @@ mod tests {
         let mut sketch = Sketch::new(4096, 1000);
         let mut exact: HashMap<u64, u8> = HashMap::new();
         for use_number in 0..10_000_u64 {
-            // Some keys rest over several halvings.
+            // Some keys are not used during several halvings.
             let key = mix(use_number) % 30 + use_number / 2500 * 10;
             sketch.add(mix(key));
             let count = exact.entry(key).or_default();

@@ -1,25 +1,25 @@
-//! Admission policies against naive ones written from their definitions, decision for decision: in front of a
-//! memory that is a list, over a flash tier that is another.
+//! Compares admission policies, decision for decision, with naive ones written from their
+//! definitions. The memory and the flash tier behind it are lists.
 
 use forebay_replacement::{Admission, AdmissionKind, AdmissionParameters, Offer};
 use proptest::prelude::*;
 
-/// A policy as its definition says it, without a table, frames or links.
+/// A policy written from its definition, without a table, frames or links.
 trait Naive {
-    /// A client's access to a block, which memory has or gets. `known`: it comes from flash.
+    /// Records a client's access to a block that memory has or gets. `known`: it comes from flash.
     fn access(&mut self, key: u64, resident: bool, known: bool);
-    /// It leaves memory, and flash does not have it: whether it enters.
+    /// Whether a block enters flash that leaves memory and that flash does not have.
     fn admits(&mut self, key: u64) -> bool;
-    /// It has left, and did not enter.
+    /// Records that a block has left memory.
     fn left(&mut self, key: u64);
 }
 
-/// A block enters with its N-th access; of those that left the last `size` are remembered.
+/// A block enters at its N-th access; the last `size` blocks that left are remembered.
 struct Nhit {
     hits: u32,
     size: usize,
     resident: Vec<(u64, u32)>,
-    /// The oldest first.
+    /// The blocks that left with their counts, the oldest first.
     left: Vec<(u64, u32)>,
 }
 
@@ -46,7 +46,7 @@ impl Naive for Nhit {
     }
 }
 
-/// 64 levels of spots of 16 blocks; the oldest of each first.
+/// 64 levels of spots of 16 blocks, each level with its oldest spot first.
 struct Smq {
     size: usize,
     levels: Vec<Vec<u64>>,
@@ -96,7 +96,7 @@ impl Naive for Smq {
     fn left(&mut self, _key: u64) {}
 }
 
-/// The blocks used last with their counts, the one used longest ago first.
+/// The most recently used blocks with their counts, the one used longest ago first.
 struct Popularity {
     size: usize,
     top: usize,
@@ -132,7 +132,8 @@ impl Naive for Popularity {
     fn left(&mut self, _key: u64) {}
 }
 
-/// Drives both over memory of `frames` blocks and flash of `flash` blocks, both FIFO; the decisions that said yes.
+/// Drives both policies with a memory of `frames` blocks and a flash of `flash` blocks, both FIFO.
+/// Returns the number of blocks admitted, and that of blocks refused.
 fn drive(
     naive: &mut dyn Naive,
     parameters: &AdmissionParameters,
@@ -168,7 +169,7 @@ fn drive(
                     refused += 1;
                 }
             }
-            // (What is on flash is remembered, too, if it was not when it came.)
+            // (A block on flash is remembered, too, even if it was not remembered when it came in.)
             admission.leave(frame as u32, old);
             naive.left(old);
         }
@@ -181,7 +182,7 @@ fn drive(
     (entered, refused)
 }
 
-/// Keys of which the small ones come often.
+/// Random keys, of which the small ones are frequent.
 fn skewed(seed: u64, n: u64, keys: u64) -> impl Iterator<Item = u64> {
     let mut x = seed | 1;
     (0..n).map(move |_| {
@@ -227,7 +228,7 @@ proptest! {
         let mut admission = Admission::new(1, flash, &parameters).unwrap();
         let size = flash as usize + 1;
         let mut naive = Popularity::new(top, size);
-        // (Up to the access with which counts are halved.)
+        // (Ends with the access at which counts are halved.)
         for key in skewed(seed, 10 * u64::from(flash), 150) {
             let asked = admission.admits_write(None, key, Offer::default());
             naive.access(key, false, false);
@@ -279,7 +280,7 @@ fn a_write_counts_before_it_is_told() {
     assert!(admission.admits_write(Some(0), 1, offer), "the second one");
     admission.leave(0, 1);
     assert!(admission.admits_write(None, 1, offer), "from the history");
-    // Asking changes nothing.
+    // A query changes nothing.
     assert!(!admission.admits_write(None, 2, offer) && !admission.admits_write(None, 2, offer));
 }
 

@@ -1,7 +1,7 @@
-//! Goal: every policy is the one of its paper. Method: the hits of each, request for request, are those of a
-//! naive version in `oracle/`, on random small cases with invalidations and changes of size, and at twenty sizes
-//! on a mixed workload and on real traces, reads and writes. On the whole of one of these traces, the misses are those
-//! that libCacheSim counts.
+//! Goal: every policy behaves as its paper defines it. Method: request for request, it has the same
+//! hits as a naive version in `oracle/`: on random small cases with invalidations and changes of
+//! size, and at twenty sizes on a mixed workload and on real traces, reads and writes. On the whole
+//! of one of these traces, the misses are those that libCacheSim counts.
 //!
 //! `random` has no oracle: `properties.rs` tests its distribution.
 
@@ -64,13 +64,13 @@ fn oracle(parameters: &Parameters, capacity: usize) -> Option<Box<dyn Oracle>> {
     })
 }
 
-/// Policies that an eviction which is taken back leaves exactly as they were.
+/// Whether an eviction that is taken back leaves the policy exactly as it was.
 fn takes_back(kind: Kind) -> bool {
     use Kind::*;
     matches!(kind, Lru | Fifo | TwoQ | Arc | Lfu | HrLru | PriorityLru | DerivativeLru)
 }
 
-/// The parameters of small cases: those with a small range, and sizes that matter to a few blocks.
+/// The parameters for small cases: values from small ranges, and sizes that matter with few blocks.
 fn small_parameters(kind: Kind, choices: &[u32]) -> Parameters {
     let mut parameters = Parameters::new(kind);
     for (parameter, &choice) in kind.about().parameters.iter().zip(choices) {
@@ -105,7 +105,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs the steps through the policy and its oracle, and compares each answer and what is resident.
+/// Runs the steps through the policy and its oracle, and compares each answer and the resident
+/// blocks.
 fn compare(
     parameters: &Parameters,
     capacity: u32,
@@ -154,7 +155,7 @@ proptest! {
     }
 
     /// Blocks that cannot leave are put back as if they had not been evicted: the oracles, which
-    /// know nothing of it, still agree.
+    /// have no such blocks, still agree.
     #[test]
     fn an_eviction_that_is_taken_back_did_not_happen(
         steps in prop::collection::vec(step(), 1..250),
@@ -168,7 +169,8 @@ proptest! {
     }
 }
 
-/// All policies but random, each compared with its oracle at twenty sizes up to `largest`: request for request.
+/// Compares every policy but random with its oracle, request for request, at twenty sizes up to
+/// `largest`.
 fn at_twenty_sizes(what: &str, keys: &[u64], largest: f64) {
     let mut hits_most = 0;
     for &kind in Kind::ALL.iter().filter(|&&kind| kind != Kind::Random) {
@@ -187,7 +189,7 @@ fn at_twenty_sizes(what: &str, keys: &[u64], largest: f64) {
             hits_most = hits_most.max(hits);
         }
     }
-    // (A trace that hits nowhere would show nothing.)
+    // (A trace without hits would prove nothing.)
     assert!(hits_most as usize > keys.len() / 20, "{what}: {hits_most} of {} hit", keys.len());
 }
 
@@ -196,13 +198,13 @@ fn mixed_workloads_are_those_of_the_papers_at_twenty_sizes() {
     at_twenty_sizes("mixed", &mixed(20_000, 1), 2000.0);
 }
 
-/// Sizes for which tables and sketches must grow, too.
+/// Includes sizes for which tables and sketches must grow.
 #[test]
 fn a_cache_that_changes_its_size_is_that_of_the_papers() {
     let keys = mixed(21_000, 2);
     for &kind in Kind::ALL.iter().filter(|&&kind| kind != Kind::Random) {
         let sizes: &[u32] = match kind {
-            // (Of ghosts that are too many each insertion forgets 64, an oracle all.)
+            // (Each insertion forgets at most 64 excess ghosts, but an oracle forgets all.)
             Kind::S3Fifo | Kind::TwoQ | Kind::Arc => &[300, 1500, 2500, 2800],
             _ => &[300, 1500, 40, 2500, 700, 3000, 1],
         };
@@ -220,7 +222,7 @@ fn a_cache_that_changes_its_size_is_that_of_the_papers() {
     }
 }
 
-/// What of a public trace a test reads, where it is present (`FOREBAY_TRACES`, or `../shared/traces` beside the
+/// Reads a public trace, if it is present (in `FOREBAY_TRACES`, or in `../shared/traces` beside the
 /// repository).
 #[allow(clippy::print_stderr)]
 fn real_trace(name: &str) -> Option<Vec<u8>> {
@@ -236,7 +238,7 @@ fn real_trace(name: &str) -> Option<Vec<u8>> {
     })
 }
 
-/// The blocks of a text trace, from the fields of each line.
+/// The blocks of a text trace, taken from the fields of each line.
 fn blocks_of_lines(
     bytes: &[u8],
     range: impl Fn(&[u64]) -> std::ops::Range<u64>,
@@ -244,7 +246,7 @@ fn blocks_of_lines(
     let lines = bytes.split(|&b| b == b'\n').filter(|line| !line.is_empty());
     lines.flat_map(move |line| {
         let line = std::str::from_utf8(line).expect("text");
-        // (Times in fractions of a millisecond are cut.)
+        // (Fractions of a millisecond are cut off.)
         let field = |f: &str| f.split('.').next().and_then(|f| f.parse().ok()).expect("a number");
         range(&line.split_ascii_whitespace().map(field).collect::<Vec<u64>>())
     })
@@ -262,7 +264,8 @@ fn cloudphysics() -> Option<Vec<u64>> {
     Some(blocks.collect())
 }
 
-// Oracles search from end to end: parts of the traces, and sizes to match.
+// Oracles search their lists from end to end, so these tests use parts of the traces, and sizes to
+// match.
 
 #[test]
 fn cloudphysics_has_the_hits_of_the_papers_at_twenty_sizes() {
@@ -271,7 +274,7 @@ fn cloudphysics_has_the_hits_of_the_papers_at_twenty_sizes() {
     at_twenty_sizes("CloudPhysics", &blocks[..30_000], 3000.0);
 }
 
-/// Traces of the authors of ARC: start and number of blocks of 512 bytes.
+/// Traces of the authors of ARC. Fields: first block and number of blocks, of 512 bytes each.
 #[test]
 fn oltp_has_the_hits_of_the_papers_at_twenty_sizes() {
     let Some(bytes) = real_trace("arc/OLTP.lis.zst") else { return };
@@ -286,7 +289,8 @@ fn p3_has_the_hits_of_the_papers_at_twenty_sizes() {
     at_twenty_sizes("P3", &blocks.skip(100_000).take(20_000).collect::<Vec<_>>(), 2000.0);
 }
 
-/// Several devices: time, device, first block of 512 bytes, blocks, and whether it is a read.
+/// A trace of several devices. Fields: time, device, first block of 512 bytes, blocks, and whether
+/// it is a read.
 #[test]
 fn disksim_has_the_hits_of_the_papers_at_twenty_sizes() {
     let Some(bytes) = real_trace("disksim/ascii.trace.zst") else { return };
@@ -297,8 +301,9 @@ fn disksim_has_the_hits_of_the_papers_at_twenty_sizes() {
     at_twenty_sizes("DiskSim", &blocks.take(20_000).collect::<Vec<_>>(), 2000.0);
 }
 
-/// The counts of libCacheSim (revision aa0fc40 of October 2024): `cachesim blocks.txt txt NAME SIZE --ignore-obj-size 1` over
-/// the same blocks, one a line; its `lfu` does not age and its hands have no bound.
+/// The expected counts are those of libCacheSim (revision aa0fc40 of October 2024):
+/// `cachesim blocks.txt txt NAME SIZE --ignore-obj-size 1` over the same blocks, one per line. Its
+/// `lfu` does not age, and its hands have no bound.
 #[test]
 fn a_real_trace_has_the_misses_that_libcachesim_counts() {
     let Some(blocks) = cloudphysics() else { return };
@@ -313,7 +318,7 @@ fn a_real_trace_has_the_misses_that_libcachesim_counts() {
         (Kind::TwoQ, 1_027_545, 981_694, 819_398),
     ] {
         let mut parameters = Parameters::new(kind);
-        // (Those that have them.)
+        // (Not all policies have these parameters.)
         let _ = parameters.set("hand_steps_max", u32::MAX);
         let _ = parameters.set("ageing_capacities", 0);
         for (size, misses) in [(1000, at_1000), (20_000, at_20_000), (60_000, at_60_000)] {

@@ -1,12 +1,13 @@
-//! Goal: the popularity of blocks is ETICA's. Method: a naive version that keeps all accesses in a list, by the
-//! definition with epochs, value for value; and the exact sums over a plain stack, which are near.
+//! Goal: the popularity of blocks is that of ETICA. Method: compare every value with a naive
+//! version that applies the definition with epochs to the last accesses of all blocks; and compare
+//! with the exact sums over a plain stack, which are close.
 
 use std::collections::HashMap;
 
 use crate::common::{Numbers, mixed};
 use forebay_replacement::Popularity;
 
-/// One in which nothing is counted before it is asked for.
+/// A version that keeps no counts, and computes each distance from all blocks when it is needed.
 #[derive(Default)]
 struct Naive {
     /// The epoch of each block's last access, and its sum.
@@ -45,7 +46,7 @@ fn popularity_is_that_of_the_definition() {
         let mut popularity = Popularity::new(blocks, size);
         let mut naive = Naive { size: f64::from(size), ..Naive::default() };
         for step in 0..20_000_u64 {
-            // Some are used more than others, and which changes.
+            // Some blocks are used more than others, and the set of these changes.
             let near = (numbers.unit().powi(3) * f64::from(blocks)) as u64;
             let block = ((near + step / 4000 * 7) % u64::from(blocks)) as u32;
             match numbers.next() % 20 {

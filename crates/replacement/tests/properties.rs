@@ -1,6 +1,6 @@
-//! Goal: what a cache may rely on holds for every policy there is. Method: random calls to each policy of
-//! `Kind::ALL`, in every order that the protocol allows, more resident nodes than the capacity
-//! included.
+//! Goal: what a cache may rely on holds for every policy. Method: random calls to each policy of
+//! `Kind::ALL`, in every order that the protocol allows, including with more resident nodes than
+//! the capacity.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// What a node is, by the calls made.
+/// The expected state of a node after the calls so far.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Node {
     Free,
@@ -40,7 +40,7 @@ enum Node {
     Evicted(u64),
 }
 
-/// Makes those of the calls that the protocol allows; gives what `evict` answered.
+/// Makes the calls that the protocol allows; returns the answers of `evict`.
 fn drive(parameters: &Parameters, capacity: u32, calls: &[Call]) -> Vec<Option<u32>> {
     let mut policy = Replacement::new(NODES, capacity, parameters);
     let mut bytes = policy.metadata_bytes();
@@ -61,7 +61,7 @@ fn drive(parameters: &Parameters, capacity: u32, calls: &[Call]) -> Vec<Option<u
                 let hint = Hint { position: Percent::new(position), ..Hint::default() };
                 policy.insert(n, key, hint);
                 nodes[n as usize] = Node::Resident(key);
-                // The key is back: the key that held it before cannot be restored.
+                // The key is back, so an evicted node with the same key cannot be restored.
                 for (other, node) in nodes.iter_mut().enumerate() {
                     if other != n as usize && *node == Node::Evicted(key) {
                         *node = Node::Free;
@@ -77,7 +77,7 @@ fn drive(parameters: &Parameters, capacity: u32, calls: &[Call]) -> Vec<Option<u
                     let Node::Resident(key) = nodes[n as usize] else {
                         panic!("{kind}: {n} gave way and is {:?}", nodes[n as usize])
                     };
-                    // The last one with the key is the one that can be restored.
+                    // Only the last node evicted with the key can be restored.
                     for node in &mut nodes {
                         if *node == Node::Evicted(key) {
                             *node = Node::Free;
@@ -115,7 +115,7 @@ fn drive(parameters: &Parameters, capacity: u32, calls: &[Call]) -> Vec<Option<u
         let taken = policy.steps() - steps;
         assert!(taken <= steps_max, "{kind}: {taken} steps for {call:?}, {steps_max} allowed");
     }
-    // Everybody can be made to leave, once.
+    // Every node can be evicted, once.
     let count = policy.len();
     let mut left = BTreeSet::new();
     while let Some(n) = policy.evict(None) {
@@ -137,7 +137,7 @@ proptest! {
     ) {
         for &kind in Kind::ALL {
             let mut parameters = Parameters::new(kind);
-            // (Not all have a hand.)
+            // (Not all policies have a hand.)
             let _ = parameters.set("hand_steps_max", hand_steps_max);
             let answers = drive(&parameters, capacity, &calls);
             prop_assert_eq!(answers, drive(&parameters, capacity, &calls), "{}", kind);
@@ -148,7 +148,7 @@ proptest! {
 #[test]
 fn who_is_restored_at_once_gives_way_next() {
     for &kind in Kind::ALL {
-        // (Random has no order, and of these two another queue may be the next to give way.)
+        // (Random has no order. With the other two, the next victim may come from another queue.)
         if matches!(kind, Kind::Random | Kind::S3Fifo | Kind::WTinyLfu) {
             continue;
         }
@@ -205,8 +205,9 @@ fn random_evicts_each_block_with_the_same_probability() {
     assert!(chi_square < 43.8, "{chi_square} {counts:?}");
 }
 
-/// On a loop of `n` blocks a cache of `c` that evicts at random keeps a block with the probability
-/// `(1 - 1/c)^m` over `m` misses: the hit ratio `h` solves `h = (1 - 1/c)^(n (1 - h))`.
+/// On a loop of `n` blocks, a cache of `c` blocks with random replacement keeps a block with
+/// probability `(1 - 1/c)^m` over `m` misses, so the hit ratio `h` solves
+/// `h = (1 - 1/c)^(n (1 - h))`.
 #[test]
 fn random_has_the_hit_ratio_of_theory_on_a_loop() {
     let (n, c) = (1000_u32, 700);
@@ -221,7 +222,7 @@ fn random_has_the_hit_ratio_of_theory_on_a_loop() {
 
 #[test]
 fn each_policy_takes_so_many_bytes_a_block() {
-    // With as many nodes as a power of two, the worst case for tables of ghosts.
+    // A power of two of nodes is the worst case for tables of ghosts.
     let nodes = 1 << 17;
     let bytes = |kind| {
         let policy = Replacement::new(nodes, nodes, &Parameters::new(kind));
@@ -249,8 +250,8 @@ fn each_policy_takes_so_many_bytes_a_block() {
 
 #[test]
 fn scans_do_not_flush_what_is_used_often_from_policies_that_resist_them() {
-    // 100 blocks that are used again and again, while fresh blocks stream past.
-    // LRU, which does not, misses a block at its first use after each scan.
+    // 100 blocks are used repeatedly while new blocks stream past. LRU does not resist such scans:
+    // it misses a block at its first use after each scan.
     for (kind, range) in [
         (Kind::Lru, 0.5..0.65),
         (Kind::Arc, 0.9..1.01),

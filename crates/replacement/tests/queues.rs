@@ -1,7 +1,8 @@
 //! Goal: the queues choose what a naive reading of ETICA's section 4.2 chooses, block for block.
 //!
-//! Method: a list of all known blocks in the order of their last use, searched from end to end for everything;
-//! popularities by `f64::exp`. Both get the same random accesses, and play the same rounds.
+//! Method: the naive version keeps a list of all known blocks in the order of their last use,
+//! searches it from end to end for everything, and computes popularities with `f64::exp`. Both get
+//! the same random accesses, and go through the same rounds.
 
 use forebay_replacement::{QueueParameters, Queues};
 
@@ -21,11 +22,11 @@ struct Block {
     value: u64,
     halvings: u32,
     place: Place,
-    /// Its class when it was last used or changed its place, and when that was.
+    /// Its class when it was last used or changed its place, and the time of that.
     rank: (i64, u64),
 }
 
-/// All that is known, what was used last in front.
+/// All known blocks, the most recently used first.
 struct Naive {
     blocks: Vec<Block>,
     parameters: QueueParameters,
@@ -47,7 +48,7 @@ impl Naive {
         self.blocks.iter().position(|b| b.key == key)
     }
 
-    /// Four classes to an octave of what the value was before the first halving.
+    /// Computes the class: four to an octave of the value in units of before the first halving.
     fn ranked(&mut self, mut block: Block) -> Block {
         let octave = (block.value as f64).log2().floor();
         let quarter = ((block.value as f64 / octave.exp2() - 1.0) * 4.0).floor();
@@ -121,7 +122,8 @@ impl Random {
     }
 }
 
-/// Plays the round that is due in both; what has left flash and what has entered it.
+/// Runs the due round in both. Returns the number of blocks that have left flash, and that of those
+/// that entered.
 fn round(queues: &mut Queues, naive: &mut Naive, free: u32, random: &mut Random) -> [usize; 2] {
     naive.intervals += 1;
     if naive.intervals == naive.parameters.half_life {
@@ -136,7 +138,7 @@ fn round(queues: &mut Queues, naive: &mut Naive, free: u32, random: &mut Random)
     let chosen: Vec<_> = std::iter::from_fn(|| queues.next_eviction()).collect();
     assert_eq!(chosen, left, "what leaves flash");
     let most = naive.share(Place::Candidate);
-    // Some do not get away at once.
+    // Some blocks do not leave at once.
     let stay: Vec<_> = left.iter().copied().filter(|_| random.below(8) == 0).collect();
     for &key in left.iter().filter(|key| !stay.contains(key)) {
         naive.put(key, Place::Candidate);
@@ -167,7 +169,7 @@ fn round(queues: &mut Queues, naive: &mut Naive, free: u32, random: &mut Random)
         }
     }
     assert!(queues.end() && !queues.is_busy());
-    // What stayed is wanted again, or may be chosen again.
+    // The blocks that stayed are needed again, or may be chosen again.
     for key in stay {
         naive.put(key, Place::Flash);
         queues.enters_flash(key);
@@ -181,7 +183,7 @@ fn compare(flash: u32, most: u32, keys: u64, parameters: QueueParameters, seed: 
     let bytes = queues.memory_bytes();
     let mut moved = [0, 0];
     for n in 0..20_000_u64 {
-        // What is popular moves on.
+        // The set of popular blocks moves.
         let key = n / 4000 + random.below(keys) * random.below(keys) / keys;
         naive.access(key);
         queues.access(key);
@@ -208,7 +210,7 @@ fn the_queues_choose_what_a_list_of_all_blocks_chooses() {
         compare(10, 12, 60, small, n as u64);
         let large = QueueParameters { interval: 100, half_life, ..all };
         compare(100, 120, 500, large, 10 + n as u64);
-        // Fewer blocks than are remembered, and more of everything.
+        // Fewer blocks than the table holds, and larger shares.
         compare(150, 150, 200, QueueParameters { share: 50, ..large }, 20 + n as u64);
     }
 }

@@ -1,38 +1,39 @@
-//! A budget of writes: a random share of blocks enters, set by a control loop.
+//! A write budget: a random share of blocks enters, which a control loop adjusts.
 //!
 //! At the end of each [interval](INTERVAL) the share is multiplied by the interval's target and
-//! divided by the bytes written in the last interval. It at most [doubles](GROWTH), and starts
-//! [small](LEAST). The target is the interval's part of the daily budget, corrected so that the
+//! divided by the bytes written in the last interval. The share at most [doubles](GROWTH), and
+//! starts [small](LEAST). The target is the interval's part of the daily budget, corrected so that
+//! the
 //! balance is settled within an [hour](CATCH_UP_TIME). The balance is the surplus or deficit of
 //! writes so far, at most a day's budget; a restart resets it. All writes to flash count, so writes
-//! without admission leave less for blocks that ask for it.
+//! that need no admission leave less for blocks that do.
 
 use super::{Offer, threshold};
 use crate::hash::mix;
 
 const SECOND: u64 = 1_000_000_000;
-/// Nanoseconds after which the share changes.
+/// Nanoseconds between adjustments of the share.
 const INTERVAL: u64 = 10 * SECOND;
-/// Nanoseconds in which the balance is made good.
+/// Nanoseconds within which the balance is settled.
 const CATCH_UP_TIME: u64 = 3600 * SECOND;
 const DAY: u64 = 24 * 3600 * SECOND;
-/// A share of one, in millionths.
+/// A share of 1, in millionths.
 const WHOLE: u64 = 1_000_000;
-/// The first share, and where a share of 0 starts again.
+/// The first share, and the one from which a share of 0 grows again.
 const LEAST: u64 = WHOLE / 1000;
-/// What a share is multiplied by at most.
+/// Maximum factor by which a share grows in an interval.
 const GROWTH: u64 = 2;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Times that flash may be written a day, in thousandths.
+    /// Drive writes per day that are allowed, in thousandths.
     writes_per_day: u64,
-    /// When the first block was offered, and what had been written then.
+    /// The first offer: its time, and the bytes written until then.
     first: Option<Offer>,
-    /// When the interval began, and what had been written then.
+    /// The offer that began the interval: its time, and the bytes written until then.
     begun: Offer,
-    /// Share that enters, in millionths.
+    /// Share of blocks that enter, in millionths.
     share: u64,
     drawn: u64,
 }
@@ -42,7 +43,7 @@ impl Budget {
         Budget { writes_per_day, first: None, begun: Offer::default(), share: LEAST, drawn: 0 }
     }
 
-    /// Whether the block that is offered enters.
+    /// Whether the offered block enters.
     pub fn admits(&mut self, offer: Offer) -> bool {
         let first = *self.first.get_or_insert(offer);
         if first == offer {
@@ -76,8 +77,9 @@ impl Budget {
 mod tests {
     use super::*;
 
-    /// Bytes written a day, as a share of the budget, when blocks of 4 KiB are offered at this rate, each
-    /// admitted one costs `cost` bytes, and `forced` bytes a second are written anyway.
+    /// Bytes written per day, as a share of the budget, when `per_second` blocks of 4 KiB are
+    /// offered, each admitted block costs `cost` bytes, and `forced` bytes per second are written
+    /// regardless.
     fn share_of_budget(per_second: u64, cost: u64, forced: u64, hours: u64) -> f64 {
         let (size, mut written, mut budget) = (100 << 30, 0, Budget::new(3000));
         for n in 0..hours * 3600 * per_second {
@@ -99,10 +101,10 @@ mod tests {
             let share = share_of_budget(per_second, cost, forced, 6);
             assert!((0.97..1.03).contains(&share), "{per_second} {cost} {forced}: {share}");
         }
-        // Less is offered than may be written: all of it enters.
+        // Fewer writes are offered than the budget allows: all blocks enter.
         let share = share_of_budget(100, 4096, 0, 6);
         assert!((0.10..0.12).contains(&share), "{share}");
-        // What is written anyway is more than the budget: nothing enters.
+        // The forced writes alone exceed the budget: nothing enters.
         let share = share_of_budget(1000, 4096, 4 << 20, 6);
         assert!((1.10..1.18).contains(&share), "{share}");
     }

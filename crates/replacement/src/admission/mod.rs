@@ -1,9 +1,9 @@
 //! Admission policies: which blocks that leave memory, or are written, may enter flash.
 //!
-//! Flash wears with every write, and a block that is read once does not pay for its own. A policy counts the
-//! accesses to a block while it is in memory, by its frame, and afterwards, by its key, among a fixed number of
-//! blocks that left: the [`History`]. What it answers follows from the calls alone: no clock, no
-//! randomness of the machine.
+//! Flash wears with every write, and a block that is read only once is not worth the write. A
+//! policy counts the accesses to a block: by frame while it is in memory, and by key afterwards, in
+//! the [`History`] of a fixed number of blocks that left. The answers depend only on the calls: no
+//! clock, no randomness from the machine.
 //!
 //! ```
 //! use forebay_replacement::{Admission, AdmissionKind, AdmissionParameters, Offer};
@@ -34,13 +34,14 @@ use pace::Pace;
 use popularity::Popularity;
 use smq::Smq;
 
-/// The most parameters that a policy may have.
+/// Maximum number of parameters of a policy.
 const PARAMETERS_MAX: usize = 2;
 
-/// From a line for each policy: [`AdmissionKind`] with its names, ideas, sources and parameters.
+/// Generates, from one line per policy, [`AdmissionKind`] with its names, ideas, sources and
+/// parameters.
 macro_rules! registry {
     ($($(#[doc = $idea:literal])+ $policy:ident = $name:literal, $source:literal, $parameters:expr;)+) => {
-        /// The admission policies there are.
+        /// The available admission policies.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[non_exhaustive]
         pub enum AdmissionKind {
@@ -156,12 +157,12 @@ const WRITES_PER_DAY: Parameter = Parameter {
 };
 
 impl AdmissionKind {
-    /// Whether it goes by time, so that it cannot be simulated without.
+    /// Whether its decisions depend on time, so that it cannot be simulated without.
     pub const fn needs_time(self) -> bool {
         matches!(self, AdmissionKind::WriteBudget | AdmissionKind::Adaptive)
     }
 
-    /// Whether it goes by how long reads take ([`Offer::flash`], [`Offer::stores`]).
+    /// Whether its decisions depend on how long reads take ([`Offer::flash`], [`Offer::stores`]).
     pub const fn goes_by_load(self) -> bool {
         matches!(self, AdmissionKind::Adaptive)
     }
@@ -181,7 +182,7 @@ pub struct AdmissionParameters {
 }
 
 impl AdmissionParameters {
-    /// The defaults of a policy.
+    /// A policy with the default values of its parameters.
     pub const fn new(kind: AdmissionKind) -> AdmissionParameters {
         let mut values = [0; PARAMETERS_MAX];
         let all = kind.parameters();
@@ -199,10 +200,10 @@ impl AdmissionParameters {
         self.kind
     }
 
-    /// Sets a parameter; `false` if the policy has none of that name.
+    /// Sets a parameter; returns `false` if the policy has none with this name.
     ///
     /// # Errors
-    /// If the value is outside the parameter's range: the range, in words.
+    /// If the value is outside the parameter's range; the error describes the range.
     pub fn set(&mut self, name: &str, value: u32) -> Result<bool, String> {
         let all = self.kind.parameters();
         let Some(index) = all.iter().position(|p| p.name == name) else { return Ok(false) };
@@ -220,34 +221,37 @@ impl AdmissionParameters {
         Some(self.values[index])
     }
 
-    /// Blocks that the policy remembers after they left, for a flash tier that holds `blocks`.
+    /// Number of blocks that the policy remembers after they left, for a flash tier that holds
+    /// `blocks`.
     fn history(&self, blocks: u32) -> u32 {
         let share = u64::from(self.get(HISTORY.name).unwrap_or(0));
         u32::try_from(u64::from(blocks) * share / 100).unwrap_or(u32::MAX).max(1)
     }
 }
 
-/// What a decision goes by, apart from the block.
+/// The inputs of a decision other than the block.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Offer {
-    /// The time, in nanoseconds from any beginning.
+    /// The current time, in nanoseconds since an arbitrary origin.
     pub now: u64,
-    /// Bytes that flash has been written so far, all of them.
+    /// Total number of bytes written to flash so far.
     pub written: u64,
-    /// Bytes that flash holds.
+    /// Capacity of flash in bytes.
     pub size: u64,
-    /// The number of seconds that were measured so far.
+    /// Number of seconds that were measured so far.
     pub second: u64,
-    /// How long a read of flash took in the last of them, in the mean, in nanoseconds; 0 if there was none.
+    /// Mean latency of reads from flash in the last of these seconds, in nanoseconds; 0 if there
+    /// were none.
     pub flash: u64,
-    /// How long a read of the backing stores took in the last of them, in the mean, in nanoseconds; 0 if there was none.
+    /// Mean latency of reads from the backing stores in the last of these seconds, in nanoseconds;
+    /// 0 if there were none.
     pub stores: u64,
 }
 
-/// An admission policy at work; [`AdmissionKind::Always`] needs none.
+/// An admission policy with its state; [`AdmissionKind::Always`] needs none.
 #[derive(Debug)]
 pub struct Admission {
-    /// Accesses to the block in each frame since the policy knows of it, up to 255.
+    /// Number of accesses to the block in each frame since the policy has known it, up to 255.
     counts: Box<[u8]>,
     policy: AdmissionState,
 }
@@ -262,8 +266,8 @@ enum AdmissionState {
 }
 
 impl Admission {
-    /// A policy for blocks in `frames` frames, before a flash tier that holds `blocks`; `None` if all blocks
-    /// enter.
+    /// A policy for blocks in `frames` frames, in front of a flash tier that holds `blocks`. `None`
+    /// if all blocks enter.
     pub fn new(frames: u32, blocks: u32, parameters: &AdmissionParameters) -> Option<Admission> {
         let value = |p: Parameter| parameters.get(p.name).unwrap_or(p.default);
         let policy = match parameters.kind() {
@@ -297,8 +301,8 @@ impl Admission {
         Some(Admission { counts: vec![0; counts as usize].into(), policy })
     }
 
-    /// A block comes into a frame. `known`: flash holds it, so that it has been admitted before. `access`: a
-    /// client's access brings it in, which has not been counted yet.
+    /// Records that a block comes into a frame. `known`: flash holds it, so it was admitted before.
+    /// `access`: a client's access, which has not been counted yet, brings it in.
     #[inline]
     pub fn enter(&mut self, frame: u32, key: u64, known: bool, access: bool) {
         match &mut self.policy {
@@ -313,7 +317,7 @@ impl Admission {
         }
     }
 
-    /// A client's access finds the block in its frame.
+    /// Records a client's access that finds the block in its frame.
     #[inline]
     pub fn on_access(&mut self, frame: u32, key: u64) {
         match &mut self.policy {
@@ -327,8 +331,8 @@ impl Admission {
         }
     }
 
-    /// A client writes the block, which may be in a frame: whether it enters flash. Under nhit and popularity
-    /// this access, which has not been counted yet, counts.
+    /// Whether a block that a client writes, and that may be in a frame, enters flash. Under nhit
+    /// and popularity this access, which has not been counted yet, counts.
     pub fn admits_write(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
         self.follow(offer);
         match &mut self.policy {
@@ -344,7 +348,7 @@ impl Admission {
         }
     }
 
-    /// Whether the block enters flash, which it does not hold.
+    /// Whether the block, which is not on flash, enters it.
     pub fn admits(&mut self, frame: Option<u32>, key: u64, offer: Offer) -> bool {
         self.follow(offer);
         match &mut self.policy {
@@ -361,14 +365,14 @@ impl Admission {
         }
     }
 
-    /// The number of accesses follows the load.
+    /// Adapts the required number of accesses to the load.
     fn follow(&mut self, offer: Offer) {
         if let AdmissionState::Nhit { hits, pace: Some(pace), .. } = &mut self.policy {
             *hits = pace.next(*hits, offer);
         }
     }
 
-    /// The block leaves its frame, and flash does not hold it.
+    /// Records that the block leaves its frame and that flash does not hold it.
     #[inline]
     pub fn leave(&mut self, frame: u32, key: u64) {
         if let AdmissionState::Nhit { history, .. } = &mut self.policy {
@@ -376,14 +380,15 @@ impl Admission {
         }
     }
 
-    /// Flash loses a block that it had, which is not in a frame.
+    /// Records that flash loses a block, which is not in a frame.
     pub fn lose(&mut self, key: u64) {
         if let AdmissionState::Nhit { hits, history, .. } = &mut self.policy {
             history.put(key, *hits);
         }
     }
 
-    /// A client's access reads a block from flash, through a frame that it does not stay in.
+    /// Records a client's access that reads a block from flash through a frame in which it does not
+    /// stay.
     pub fn on_read_through(&mut self, key: u64) {
         match &mut self.policy {
             AdmissionState::Smq(smq) => smq.access(key),
@@ -392,7 +397,8 @@ impl Admission {
         }
     }
 
-    /// A client's access to a block that flash does not hold, and that does not come into a frame.
+    /// Records a client's access to a block that flash does not hold and that does not enter a
+    /// frame.
     pub fn on_write_around(&mut self, key: u64) {
         match &mut self.policy {
             AdmissionState::Nhit { history, .. } => {
@@ -405,7 +411,7 @@ impl Admission {
         }
     }
 
-    /// Bytes of memory.
+    /// The memory in bytes.
     pub fn metadata_bytes(&self) -> u64 {
         let own = match &self.policy {
             AdmissionState::Nhit { history, .. } => history.metadata_bytes(),
@@ -417,7 +423,7 @@ impl Admission {
     }
 }
 
-/// What 32 random bits have to be less than with a probability in millionths.
+/// The limit that 32 random bits are below with this probability, in millionths.
 fn threshold(millionths: u64) -> u64 {
     (millionths << 32) / 1_000_000
 }

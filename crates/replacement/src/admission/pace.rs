@@ -1,6 +1,6 @@
 //! The number of accesses that `adaptive` requires, which follows the latency of flash.
 //!
-//! Flash is also busy with writes. Once its reads take as long as those of the backing stores, a
+//! Flash also serves writes. Once reads from flash take as long as reads from the backing stores, a
 //! hit on flash gains nothing, and the number doubles each second. When they take at most half as
 //! long, or nothing was read from flash, it halves.
 
@@ -9,18 +9,18 @@ use super::Offer;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// The second that was looked at last.
+    /// The last second that was evaluated.
     second: u64,
     most: u8,
 }
 
 impl Pace {
-    /// At most `most` accesses in a second.
+    /// A pace that requires at most `most` accesses.
     pub fn new(most: u8) -> Pace {
         Pace { second: 0, most }
     }
 
-    /// The accesses that a block needs from now on, after `hits` so far.
+    /// The number of accesses that a block needs from now on; `hits` is the number so far.
     pub fn next(&mut self, hits: u8, offer: Offer) -> u8 {
         if offer.second == self.second {
             return hits;
@@ -29,7 +29,7 @@ impl Pace {
         match (offer.flash, offer.stores) {
             (0, 0) => hits,
             (0, _) => (hits / 2).max(1),
-            // Without reads of the stores there is nothing to gain or lose.
+            // Without reads from the backing stores there is nothing to compare with.
             (_, 0) => hits,
             (flash, stores) if flash >= stores => hits.saturating_mul(2).min(self.most),
             (flash, stores) if flash <= stores / 2 => (hits / 2).max(1),

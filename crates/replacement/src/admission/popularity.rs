@@ -1,33 +1,33 @@
-//! Popularity: of the recently used blocks, the most used ones enter.
+//! Popularity: the most used of the recently used blocks enter.
 //!
-//! The table holds the blocks used last, in memory or not, with a use count for each; a new block
-//! replaces the one that was used longest ago. When the table has seen [ten](AGE) accesses for each
-//! of its places, all counts are halved. A block enters if at most the share `top` of the table has
-//! a count as high as its own. So the required count follows the workload, whereas `nhit` has a
-//! fixed one.
+//! The table holds the most recently used blocks, in memory or not, with a use count for each; a
+//! new block replaces the one that was used longest ago. When the table has seen [ten](AGE)
+//! accesses for each of its entries, all counts are halved. A block enters if at most the share
+//! `top` of the table has a count at least as high as its own. So the required count follows the
+//! workload, whereas that of `nhit` is fixed.
 
 use crate::ghosts::Ghosts;
 
-/// Accesses for each place of the table after which counts are halved.
+/// Number of accesses per entry of the table after which counts are halved.
 const AGE: u64 = 10;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Popularity {
     blocks: Ghosts<1>,
-    /// By the block's place in the table.
+    /// The use count of each entry of the table.
     counts: Box<[u8]>,
-    /// How many blocks of the table have each count.
+    /// Number of blocks in the table with each count.
     having: Box<[u32; 256]>,
     size: u32,
-    /// Percent of the table that enters, at most.
+    /// Maximum percentage of the table that enters.
     top: u32,
-    /// Accesses since counts were halved.
+    /// Number of accesses since counts were last halved.
     accesses: u64,
 }
 
 impl Popularity {
-    /// An empty table of `size` blocks, at least one, of which `top` percent enter.
+    /// An empty table of `size` blocks, at least 1, of which at most `top` percent enter.
     pub fn new(size: u32, top: u32) -> Popularity {
         let blocks = Ghosts::new(size.max(1));
         let counts = vec![0; blocks.entries() as usize].into();
@@ -35,7 +35,7 @@ impl Popularity {
         Popularity { blocks, counts, having, size: size.max(1), top, accesses: 0 }
     }
 
-    /// A client's access to a block.
+    /// Records a client's access to a block.
     pub fn access(&mut self, key: u64) {
         let count = match self.blocks.entry(key) {
             Some(entry) => {
@@ -72,13 +72,13 @@ impl Popularity {
         }
     }
 
-    /// Whether the block enters; one that is forgotten does not.
+    /// Whether the block enters; a forgotten block does not.
     pub fn admits(&self, key: u64) -> bool {
         let Some(entry) = self.blocks.entry(key) else { return false };
         self.is_top(self.used(self.counts[entry as usize]), self.blocks.len(0))
     }
 
-    /// Whether it would enter after one more access.
+    /// Whether the block would enter after one more access.
     pub fn admits_next(&self, key: u64) -> bool {
         let before = self.blocks.entry(key).map(|entry| self.counts[entry as usize]);
         let next = before.unwrap_or(0).saturating_add(1);
@@ -87,14 +87,14 @@ impl Popularity {
         if blocks > self.size
             && let Some(oldest) = self.blocks.oldest(0)
         {
-            // It would be forgotten.
+            // The access would forget the oldest block.
             used -= u64::from(self.counts[oldest as usize] >= next);
             blocks -= 1;
         }
         self.is_top(used, blocks)
     }
 
-    /// Blocks that were used so often, or more.
+    /// Number of blocks that were used at least `count` times.
     fn used(&self, count: u8) -> u64 {
         self.having[usize::from(count)..].iter().map(|&blocks| u64::from(blocks)).sum()
     }
@@ -103,7 +103,7 @@ impl Popularity {
         used * 100 <= u64::from(self.top) * u64::from(blocks)
     }
 
-    /// Bytes of memory.
+    /// The memory in bytes.
     pub fn metadata_bytes(&self) -> u64 {
         let own = size_of_val(&*self.counts) + size_of_val(&*self.having);
         self.blocks.memory_bytes() + own as u64

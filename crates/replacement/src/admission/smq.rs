@@ -1,16 +1,17 @@
-//! Stochastic multi-queue: spots in levels, after the hotspot queue of Linux' dm-cache.
+//! Stochastic multi-queue: spots in levels, modelled on the hotspot queue of dm-cache in Linux.
 //!
-//! A spot is 16 adjacent blocks. The table has one spot for every four blocks of the history, so it covers
-//! four times as many blocks as that.
+//! A spot is 16 adjacent blocks. The table has one spot for every four blocks of the history, so it
+//! covers four times as many blocks as the history.
 //!
-//! A spot that is used moves up one or more levels. If the level it comes to is full, the oldest spot there
-//! moves down to the level it left. So the levels above the lowest stay of one size, spots that are used
-//! more often rise above the others, and no counts need to age. A new spot enters the lowest level. When
-//! the table is full, the oldest spot of the lowest level that is not empty is forgotten.
+//! A spot that is used moves up one or more levels. If the level that it enters is full, the oldest
+//! spot there moves down to the level that it left. So all levels but the lowest keep their size,
+//! spots that are used more often rise above the others, and no counts need to age. A new spot
+//! enters the lowest level. When the table is full, the oldest spot of the lowest level that is not
+//! empty is forgotten.
 //!
-//! Blocks of spots in the upper levels enter flash. The number of levels that enter, and of levels that an
-//! access moves a spot up, follow from the share of accesses in the last [period](Smq::period) that met a
-//! spot in the upper quarter of the levels:
+//! Blocks of spots in the upper levels enter flash. The number of levels that enter, and the number
+//! of levels by which an access moves a spot up, depend on the share of accesses in the last
+//! [period](Smq::period) that found their spot in the upper quarter of the levels:
 //!
 //! | share | levels that enter | levels up |
 //! | --- | --- | --- |
@@ -24,9 +25,9 @@ use crate::links::{Links, List};
 const NONE: u32 = u32::MAX;
 /// log2 of the blocks of a spot.
 const SPOT_SHIFT: u32 = 4;
-/// Blocks of the history for each spot.
+/// Number of blocks of the history for each spot.
 const BLOCKS_PER_SPOT: u32 = 4;
-/// Levels, as in dm-cache.
+/// Number of levels, as in dm-cache.
 const LEVELS: usize = 64;
 /// The level from which on an access counts as foreseen.
 const FORESEEN: usize = LEVELS * 3 / 4;
@@ -34,7 +35,7 @@ const FORESEEN: usize = LEVELS * 3 / 4;
 #[derive(Clone, Copy, Debug)]
 struct Node {
     hash: u64,
-    /// The next one in the same bucket.
+    /// The next node in the same bucket.
     chain: u32,
     level: u8,
 }
@@ -47,12 +48,12 @@ pub(super) struct Smq {
     free: List,
     nodes: Box<[Node]>,
     buckets: Box<[u32]>,
-    /// Spots that a level holds before others go down.
+    /// Number of spots in a level from which on a spot that enters displaces another.
     share: u32,
-    /// Accesses, and foreseen ones, in this period.
+    /// Number of accesses, and of foreseen ones, in this period.
     accesses: u32,
     foreseen: u32,
-    /// The lowest level that enters, and levels that an access is worth.
+    /// The lowest level that enters, and the number of levels by which an access moves a spot up.
     from: usize,
     jump: usize,
 }
@@ -78,12 +79,12 @@ impl Smq {
         }
     }
 
-    /// Accesses after which the levels are judged.
+    /// Number of accesses after which `from` and `jump` are adjusted.
     fn period(&self) -> u32 {
         self.nodes.len() as u32
     }
 
-    /// A client's access to a block.
+    /// Records a client's access to a block.
     pub fn access(&mut self, key: u64) {
         let hash = mix(key >> SPOT_SHIFT);
         let level = match self.find(hash) {
@@ -105,7 +106,7 @@ impl Smq {
         }
     }
 
-    /// Whether the block's level enters flash.
+    /// Whether the level of the block's spot enters flash.
     pub fn admits(&self, key: u64) -> bool {
         let level = self.find(mix(key >> SPOT_SHIFT)).map(|node| self.nodes[node as usize].level);
         level.is_some_and(|level| usize::from(level) >= self.from)
@@ -116,7 +117,7 @@ impl Smq {
         self.links.memory_bytes() + own as u64
     }
 
-    /// A known spot is used; the level that it was in.
+    /// Moves up a known spot that is used; returns the level that it was in.
     fn rise(&mut self, node: u32) -> usize {
         let from = usize::from(self.nodes[node as usize].level);
         let to = (from + self.jump).min(LEVELS - 1);
@@ -136,7 +137,7 @@ impl Smq {
         self.links.push_front(&mut self.levels[level], node);
     }
 
-    /// A spot is seen for the first time, or is forgotten; its level.
+    /// Adds a spot that is new or was forgotten; returns its level.
     fn begin(&mut self, hash: u64) -> usize {
         if self.free.is_empty() {
             self.forget_one();

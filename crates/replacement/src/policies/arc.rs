@@ -1,17 +1,18 @@
-//! ARC (N. Megiddo and D. S. Modha, *ARC: a self-tuning, low overhead replacement cache*, FAST 2003):
-//! T1 holds blocks used once, T2 those used more often, both by last use; B1 and B2 hold the keys of
-//! what left them. A miss whose key is in B1 says that T1 is too small, one in B2 that T2 is: the
-//! target `p` for the size of T1 follows. It is a real number, as in the paper.
+//! ARC (N. Megiddo and D. S. Modha, *ARC: a self-tuning, low overhead replacement cache*, FAST
+//! 2003): T1 holds blocks used once, T2 those used more often, both ordered by last use; B1 and B2
+//! hold the keys of blocks evicted from them. A miss whose key is in B1 shows that T1 is too small,
+//! one in B2 that T2 is; the target `p` for the size of T1 is adjusted accordingly. It is a real
+//! number, as in the paper.
 //!
-//! Ghosts are cut off when the next block comes in instead of at the eviction before it. It comes to
-//! the same: case IV of figure 4 forgets the oldest of B1 or B2 to make room for one more, and where it drops
-//! a block of T1 without a ghost because T1 alone fills the cache, the ghost lasts until then only.
-//! `evict` is told the incoming key, since a miss in B1 or B2 moves `p` before the choice (cases II and III).
-//! libCacheSim does the same.
+//! Ghosts are trimmed when the next block comes in instead of at the eviction before it. The result
+//! is the same: case IV of figure 4 forgets the oldest of B1 or B2 to make room for one more; and
+//! where it drops a block of T1 without a ghost, because T1 alone fills the cache, the ghost here
+//! lasts only until then. `evict` takes the incoming key, since a miss in B1 or B2 moves `p` before
+//! the choice (cases II and III). libCacheSim does the same.
 //!
-//! The paper has no invalidation. After a `remove` the ghosts may be twice as many as the table holds;
-//! then the oldest of a list go early. Does badly on loops a little larger than the cache, where `p`
-//! swings.
+//! The paper has no invalidation. After a `remove`, there may be up to twice as many ghosts as the
+//! table holds; then the oldest ones of a list are forgotten early. Performs badly on loops
+//! slightly larger than the cache, where `p` oscillates.
 
 use crate::ghosts::{Ghosts, TRIM_MAX};
 use crate::links::{Links, List};
@@ -28,20 +29,20 @@ pub struct Arc {
     links: Links,
     t1: List,
     t2: List,
-    /// Whether the node is, or was when it was evicted, in T2.
+    /// Whether the node is in T2, or was when it was evicted.
     in_t2: Box<[bool]>,
     keys: Box<[u64]>,
     ghosts: Ghosts<2>,
     capacity: u32,
     /// The target size of T1.
     p: f64,
-    /// The incoming key that `p` has learned from, until it comes in.
+    /// The incoming key from which `p` has learned, until that block comes in.
     learned: Option<u64>,
     steps: u64,
 }
 
 impl Arc {
-    /// Moves `p`, once for each key that comes in; gives the ghost list that holds the key.
+    /// Adjusts `p`, once for each incoming key; returns the ghost list that holds the key.
     fn learn(&mut self, key: u64) -> Option<usize> {
         let list = self.ghosts.list_of(key)?;
         if self.learned != Some(key) {
@@ -55,7 +56,7 @@ impl Arc {
         Some(list)
     }
 
-    /// The choice of REPLACE in figure 4: whether T1 gives way.
+    /// The choice of REPLACE in figure 4: whether to evict from T1.
     fn t1_first(&self, in_b2: bool) -> bool {
         let len = f64::from(self.t1.len());
         let too_long = len > self.p || (in_b2 && len == self.p);

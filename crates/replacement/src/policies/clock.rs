@@ -1,13 +1,14 @@
-//! CLOCK (F. J. Corbató, *A paging experiment with the Multics system*, MIT 1968): FIFO with a second
-//! chance. Each block has a counter of `bits` bits, 0 when it comes in; a hit adds one. The hand
-//! is at the oldest block: if its count is not 0 it loses one and goes to the young end, else it is
-//! evicted. libCacheSim's `clock` (one bit) and `fifo-reinsertion` are the same.
+//! CLOCK (F. J. Corbató, *A paging experiment with the Multics system*, MIT 1968): FIFO with a
+//! second chance. Each block has a counter of `bits` bits, 0 when it comes in; a hit adds one. The
+//! hand looks at the oldest block: if its count is not 0, the count is reduced by one and the block
+//! moves to the young end; otherwise the block is evicted. libCacheSim's `clock` (one bit) and
+//! `fifo-reinsertion` are the same.
 //!
-//! The hand ends: each step takes one from a count of at most 2^bits - 1, so that it passes each
-//! node at most so often; and it passes `hand_steps_max` nodes in one call, then takes what it
-//! stands on. Counts that it took are not given back when a block is restored.
+//! The search terminates: each step reduces a count of at most 2^bits - 1, so the hand passes each
+//! node at most that many times. It also passes at most `hand_steps_max` nodes in one call, then
+//! evicts the node that it has reached. Counts that it reduced are not restored with a block.
 //!
-//! Does badly on loops, as LRU does.
+//! Performs badly on loops, as LRU does.
 
 use crate::links::{Links, List};
 use crate::parameters::{Parameter, Parameters};

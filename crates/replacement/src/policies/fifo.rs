@@ -1,6 +1,6 @@
-//! First in, first out: a queue by arrival.
+//! First in, first out: a queue in order of arrival.
 //!
-//! Does badly where a few blocks are used often: they leave as soon as all others. A hit costs
+//! Performs badly if a few blocks are used often: they leave as soon as all others. A hit costs
 //! nothing.
 
 use crate::links::{Links, List};

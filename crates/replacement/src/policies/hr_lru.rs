@@ -1,8 +1,9 @@
-//! HR LRU (Hazan et al.): LRU, but a block enters at the position that the hit ratio of its chunk gives
-//! it. The position comes with the [`Hint`](crate::Hint); [`Positions`](crate::Positions) gives it, from
-//! these parameters. `sub_queues.rs` is the queue. The paper models the read cache only.
+//! HR LRU (Hazan et al.): LRU, but the hit ratio of a block's chunk determines the position at
+//! which the block enters. The position comes with the [`Hint`](crate::Hint);
+//! [`Positions`](crate::Positions) computes it from these parameters. `sub_queues.rs` is the queue.
+//! The paper models the read cache only.
 //!
-//! Does badly where blocks of one chunk are used differently.
+//! Performs badly if blocks of one chunk are used differently.
 
 use super::sub_queues::{CHUNK, INTERVAL, MIN_POSITION, Positioned, SUB_QUEUES};
 use crate::parameters::Parameter;
@@ -17,7 +18,7 @@ const MIN_HR: Parameter = Parameter {
     meaning: "MinHR: added to the hit ratio of every chunk, so that blocks of a new chunk have a chance to stay",
 };
 
-/// The position follows from the hit ratio of the chunk.
+/// Marks the policy whose positions follow from the hit ratio of the chunk.
 #[derive(Debug)]
 pub struct ByHitRatio;
 
@@ -28,7 +29,7 @@ impl Documented for HrLru {
     const ABOUT: About = About {
         source: "Hazan et al., Caching according to use and QoS requirements",
         weakness: "performs badly if some blocks of a chunk are used much more often than others",
-        // (What a block is worth is known where all accesses are seen.)
+        // (Only where all accesses are seen can the value of a block be measured.)
         tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, MIN_HR, CHUNK, INTERVAL],
     };

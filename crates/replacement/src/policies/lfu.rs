@@ -1,14 +1,15 @@
-//! LFU with ageing (J. T. Robinson and M. V. Devarakonda, *Data cache management using frequency-based
-//! replacement*, SIGMETRICS 1990, halve counts likewise): each block has a count of its uses while
-//! it is resident, 1 when it comes in; the block with the lowest count gives way, of several the one that
-//! has had that count for longest. All counts are halved (never below 1) after
-//! `ageing_capacities` times the capacity accesses.
+//! LFU with ageing (J. T. Robinson and M. V. Devarakonda, *Data cache management using
+//! frequency-based replacement*, SIGMETRICS 1990, also halve counts): each block has a count of its
+//! uses while it is resident, 1 when it comes in. The block with the lowest count is evicted; among
+//! equals, the one that has had that count for the longest time. After `ageing_capacities` times
+//! the capacity accesses, all counts are halved (never below 1).
 //!
-//! Counts end at 255; libCacheSim's `lfu` has no limit and no ageing (`ageing_capacities = 0`).
-//! A list for each count; halving joins lists two and two, 255 steps, and touches no block: a block knows at
-//! which halving its count was right.
+//! Counts are limited to 255; libCacheSim's `lfu` has no limit and no ageing
+//! (`ageing_capacities = 0`). There is a list for each count. Halving joins the lists in pairs, in
+//! 255 steps, and touches no block: each block records the halving at which its stored count was
+//! correct.
 //!
-//! Does badly when what is used often changes, the slower the ageing.
+//! Performs badly when the set of frequently used blocks changes; the slower the ageing, the worse.
 
 use crate::links::{Links, List};
 use crate::parameters::{Parameter, Parameters};
@@ -23,20 +24,20 @@ const AGEING: Parameter = Parameter {
     meaning: "number of accesses after which all counts are halved; 0: never",
 };
 
-/// Counts go from 1 to this.
+/// The largest count; counts start at 1.
 const COUNT_MAX: usize = 255;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Lfu {
     links: Links,
-    /// By count. The back is the block that has had the count for longest.
+    /// The list of each count. Its back is the block that has had the count for the longest time.
     lists: Box<[List; COUNT_MAX + 1]>,
     counts: Box<[u8]>,
-    /// The halving at which the count of each node was right.
+    /// The number of halvings when the count of each node was stored.
     halved: Box<[u32]>,
     halvings: u32,
-    /// No list below is occupied.
+    /// All lists below this count are empty.
     lowest: usize,
     len: u32,
     capacity: u32,
@@ -69,7 +70,7 @@ impl Lfu {
     fn halve(&mut self) {
         self.halvings = self.halvings.wrapping_add(1);
         for count in 2..=COUNT_MAX {
-            // Those with the lower count give way first, so they are behind the others.
+            // Blocks with the lower count are evicted first, so they go behind the others.
             let mut lower = core::mem::take(&mut self.lists[count / 2]);
             let mut higher = core::mem::take(&mut self.lists[count]);
             self.links.append(&mut higher, &mut lower);
@@ -79,7 +80,7 @@ impl Lfu {
         self.steps += COUNT_MAX as u64;
     }
 
-    /// The lowest count that a block has.
+    /// The lowest count of any block.
     fn lowest(&self) -> Option<usize> {
         (self.lowest..=COUNT_MAX).find(|&count| !self.lists[count].is_empty())
     }

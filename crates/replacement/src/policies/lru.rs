@@ -1,8 +1,8 @@
 //! Least recently used (R. L. Mattson et al., *Evaluation techniques for storage hierarchies*, IBM
-//! Systems Journal 1970): a list by last use.
+//! Systems Journal 1970): a list ordered by last use.
 //!
-//! Does badly on scans and loops larger than the cache: every block is evicted just before it
-//! is used again. It is the reference of every formula in `plan`.
+//! Performs badly on scans and on loops larger than the cache, where every block is evicted just
+//! before it is used again. LRU is the reference for every formula in `plan`.
 
 use crate::links::{Links, List};
 use crate::parameters::Parameters;

@@ -35,11 +35,11 @@ use core::str::FromStr;
 use crate::parameters::Parameters;
 use crate::policy::{About, Documented, Hint, Policy, Tier};
 
-/// From a line for each policy: [`Kind`] with its names and ideas, [`Replacement`] and its dispatch.
-/// What a line says is said nowhere else.
+/// Generates, from one line per policy, [`Kind`] with its names and ideas, and [`Replacement`] with
+/// its dispatch. Nothing in a line is repeated elsewhere.
 macro_rules! registry {
     ($($(#[doc = $idea:literal])+ $policy:ident = $name:literal;)+) => {
-        /// The policies there are.
+        /// The available policies.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[non_exhaustive]
         pub enum Kind {
@@ -71,7 +71,8 @@ macro_rules! registry {
             }
         }
 
-        /// A policy at work. An enum, not a trait object: hits take this path.
+        /// A policy with its state. An enum rather than a trait object, because hits take this
+        /// path.
         #[derive(Debug)]
         #[allow(missing_docs)]
         pub enum Replacement {
@@ -79,7 +80,7 @@ macro_rules! registry {
         }
 
         impl Policy for Replacement {
-            /// The policy that `parameters` are of.
+            /// Creates the policy to which `parameters` belong.
             fn new(nodes: u32, capacity: u32, parameters: &Parameters) -> Self {
                 match parameters.kind() {
                     $(Kind::$policy => Replacement::$policy(Policy::new(nodes, capacity, parameters)),)+
@@ -187,7 +188,7 @@ impl Kind {
 }
 
 impl Default for Kind {
-    /// LRU: what formulas and curves are about.
+    /// LRU, which formulas and curves assume.
     fn default() -> Kind {
         Kind::Lru
     }
@@ -199,14 +200,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A name that no policy has.
+/// The error for a name that no policy has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownKind {
     name: String,
 }
 
 impl UnknownKind {
-    /// The policy whose name is nearest, if one is near enough to be meant.
+    /// The policy with the nearest name, if one is near enough to be the intended one.
     pub fn nearest(&self) -> Option<Kind> {
         forebay_names::nearest(&self.name, Kind::ALL.iter().map(|kind| kind.name()))?.parse().ok()
     }
@@ -229,7 +230,7 @@ impl FromStr for Kind {
     type Err = UnknownKind;
 
     /// # Errors
-    /// If no policy has that name; the message lists those there are.
+    /// If no policy has that name; the message lists the available policies.
     fn from_str(name: &str) -> Result<Kind, UnknownKind> {
         let found = Kind::ALL.iter().copied().find(|kind| kind.name() == name);
         found.ok_or_else(|| UnknownKind { name: name.to_string() })

@@ -1,8 +1,9 @@
-//! Priority LRU (Hazan et al.): LRU, but where a block enters follows from the priority of its volume and
-//! the hit ratio of its chunk. The position comes with the [`Hint`](crate::Hint);
-//! [`Positions`](crate::Positions) gives it, from these parameters. `sub_queues.rs` is the queue.
+//! Priority LRU (Hazan et al.): LRU, but the priority of a block's volume and the hit ratio of its
+//! chunk determine where the block enters. The position comes with the [`Hint`](crate::Hint);
+//! [`Positions`](crate::Positions) computes it from these parameters. `sub_queues.rs` is the queue.
 //!
-//! Does badly for volumes of low priority, by intention: the hit ratio of all together may fall.
+//! Performs badly for volumes of low priority, by design: the hit ratio of all volumes together may
+//! fall.
 
 use super::sub_queues::{CHUNK, INTERVAL, MIN_POSITION, Positioned, SUB_QUEUES};
 use crate::parameters::Parameter;
@@ -25,7 +26,7 @@ const CLASSES: Parameter = Parameter {
     meaning: "number of priority classes; class 1 is the highest",
 };
 
-/// The position follows from the priority of the volume, too.
+/// Marks the policy whose positions follow from the priority of the volume, too.
 #[derive(Debug)]
 pub struct ByPriority;
 
@@ -36,7 +37,7 @@ impl Documented for PriorityLru {
     const ABOUT: About = About {
         source: "Hazan et al., Caching according to use and QoS requirements",
         weakness: "favours volumes of high priority at the expense of those of low priority",
-        // (What a block is worth is known where all accesses are seen.)
+        // (Only where all accesses are seen can the value of a block be measured.)
         tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, WEIGHT, CLASSES, CHUNK, INTERVAL],
     };

@@ -1,8 +1,8 @@
-//! Random replacement: any resident block gives way, each with the same probability. The numbers follow
-//! from the seed (SplitMix64).
+//! Random replacement: evicts any resident block, each with the same probability. The random
+//! numbers derive from the seed (SplitMix64).
 //!
-//! The floor that a policy has to beat. It does better than LRU on loops that are larger than the
-//! cache.
+//! The baseline that a policy has to beat. It performs better than LRU on loops that are larger
+//! than the cache.
 
 use crate::hash::mix;
 use crate::parameters::{Parameter, Parameters};
@@ -24,14 +24,14 @@ const NONE: u32 = u32::MAX;
 pub struct Random {
     /// The resident nodes, in any order.
     resident: Vec<u32>,
-    /// Where each node is among them.
+    /// The index of each node in `resident`, or [`NONE`].
     places: Box<[u32]>,
-    /// Numbers drawn, from the seed on.
+    /// The state of the generator: the seed in the upper half, plus the number of draws.
     drawn: u64,
 }
 
 impl Random {
-    /// The place that the next number chooses.
+    /// The index in `resident` that the next random number selects.
     fn draw(&self) -> Option<usize> {
         let count = self.resident.len() as u64;
         // The high half of a product: uniform to within 2^-32.
@@ -74,7 +74,7 @@ impl Policy for Random {
         Some(node)
     }
 
-    /// All blocks are alike: any place will do.
+    /// All blocks are equal, so any place will do.
     fn restore(&mut self, node: u32) {
         self.insert(node, 0, Hint::default());
     }
@@ -91,7 +91,7 @@ impl Policy for Random {
 
     fn set_capacity(&mut self, _capacity: u32) {}
 
-    /// The next one is known, those after it are not.
+    /// The next victim is known; those after it are not.
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
         match after {
             None => self.draw().map(|place| self.resident[place]),

@@ -1,24 +1,25 @@
 //! S3-FIFO (J. Yang et al., *FIFO queues are all you need for cache eviction*, SOSP 2023): a small
-//! FIFO queue for new blocks, a main one, and the ghosts of what left the small one. Each block has a
-//! count from 0 to 3, 0 when it comes in; a hit adds one.
+//! FIFO queue for new blocks, a main one, and the ghosts of blocks evicted from the small one. Each
+//! block has a count from 0 to 3, 0 when it comes in; a hit adds one.
 //!
-//! - Who comes in enters the small queue, or the main queue if its ghost is there.
-//! - At the end of the small queue a block that was used twice moves to the main queue with a count of
-//!   0; another is evicted and leaves a ghost.
-//! - At the end of the main queue a block whose count is not 0 loses one and goes round again;
-//!   another is evicted and leaves no ghost.
-//! - The main queue gives way if it is larger than its share, else the small one.
+//! - A new block enters the small queue, or the main queue if its ghost exists.
+//! - At the end of the small queue, a block that was used twice moves to the main queue with a
+//!   count of 0; any other block is evicted and leaves a ghost.
+//! - At the end of the main queue, the count of a block whose count is not 0 is reduced by one and
+//!   the block moves to the front; any other block is evicted and leaves no ghost.
+//! - The victim comes from the main queue if that is larger than its share, otherwise from the
+//!   small one.
 //!
-//! The paper's Algorithm 1 evicts from the main queue as well while it moves a block there, so that one
-//! call can evict several; libCacheSim lets the main queue grow beyond its share until the next
-//! eviction, and so do we. Both agree on the shares (10 %, 90 %, ghosts as many as the main queue), on
-//! the limit of 3 and on *two* uses to be moved.
+//! The paper's Algorithm 1 also evicts from the main queue while it moves a block there, so that
+//! one call can evict several; libCacheSim lets the main queue grow beyond its share until the next
+//! eviction, and so does this module. All agree on the shares (10 %, 90 %, as many ghosts as the
+//! main queue has blocks), on the limit of 3 and on *two* uses for a block to move.
 //!
-//! The hand ends: each step takes a block out of the small queue or one from a count of at most 3;
-//! and it takes `hand_steps_max` steps in one call, then the block that it stands on. Blocks that it
-//! moved stay where they are when the victim is restored.
+//! The search terminates: each step takes a block out of the small queue or reduces a count of at
+//! most 3. A call takes at most `hand_steps_max` steps, then evicts the block that it has reached.
+//! Blocks that it moved stay where they are when the victim is restored.
 //!
-//! Does badly where the second use of a block comes after it has left the small queue and its
+//! Performs badly if the second use of a block comes after it has left the small queue and its
 //! ghost is gone, and on blocks that are used exactly twice.
 
 use crate::ghosts::{Ghosts, TRIM_MAX};
@@ -52,7 +53,7 @@ const USES: Parameter = Parameter {
 };
 
 const COUNT_MAX: u8 = 3;
-/// Beside the count: the block is, or was when it was evicted, in the main queue.
+/// Next to the count: the block is in the main queue, or was when it was evicted.
 const IN_MAIN: u8 = 4;
 
 /// See the module.
@@ -162,7 +163,7 @@ impl Policy for S3Fifo {
             left -= 1;
             self.steps += 1;
         }
-        // The main queue is larger than its share of a capacity of 0 or 1, and yet empty.
+        // With a capacity of 0 or 1, the main queue can be empty and yet larger than its share.
         let node = self.links.pop_back(&mut self.small)?;
         self.ghosts.push(0, self.keys[node as usize]);
         Some(node)

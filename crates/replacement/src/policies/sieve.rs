@@ -1,14 +1,15 @@
 //! SIEVE (Y. Zhang et al., *SIEVE is simpler than LRU: an efficient turn-key eviction algorithm for
-//! web caches*, NSDI 2024): new blocks enter at the head of a queue, not visited; a hit marks a block as
-//! visited and moves nothing. The hand goes from the tail to the head, clears the marks it
-//! meets, and evicts the first block without one; there it stays.
+//! web caches*, NSDI 2024): new blocks enter at the head of a queue, not visited; a hit marks a
+//! block as visited and moves nothing. The hand goes from the tail to the head, clears the marks of
+//! the blocks that it passes, and evicts the first block without a mark. It stays there.
 //!
-//! The hand ends: it clears the mark of every node that it passes, so that after one round it
-//! finds one without; and it passes `hand_steps_max` nodes in one call, then takes what it stands on. Marks that it
-//! cleared are not set again when a block is restored.
+//! The search terminates: the hand clears the mark of every node that it passes, so it finds one
+//! without a mark after one round at most. It passes at most `hand_steps_max` nodes in one call,
+//! then evicts the node that it has reached. Marks that it cleared are not set again when a block
+//! is restored.
 //!
-//! Does badly on scans and loops, which block workloads have, as its authors say: a new block can be
-//! the first that the hand meets.
+//! Performs badly on scans and loops, which are common in block workloads, as its authors say: a
+//! new block can be the first that the hand reaches.
 
 use crate::links::{Links, List};
 use crate::parameters::{Parameter, Parameters};
@@ -19,7 +20,7 @@ use crate::policy::{About, Documented, Hint, Policy, Tier};
 pub struct Sieve {
     links: Links,
     queue: List,
-    /// Where the next eviction begins; at the tail if `None`.
+    /// Where the next eviction begins; `None` for the tail.
     hand: Option<u32>,
     visited: Box<[bool]>,
     hand_steps_max: u32,
@@ -80,8 +81,8 @@ impl Policy for Sieve {
         Some(node)
     }
 
-    /// Behind the hand, where it stood. If the hand has gone over the head since, or the block was at
-    /// the head itself, that is the head.
+    /// Puts the node behind the hand, where it was. If the hand has passed the head since, or the
+    /// block was at the head itself, puts it at the head.
     fn restore(&mut self, node: u32) {
         match self.hand {
             Some(hand) => self.links.insert_behind(&mut self.queue, hand, node),
@@ -101,7 +102,7 @@ impl Policy for Sieve {
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
         let first = self.hand.or(self.queue.back())?;
         let Some(after) = after else { return Some(first) };
-        // Once round.
+        // Ends after one round.
         let next = self.links.ahead(after).or(self.queue.back())?;
         (next != first).then_some(next)
     }

@@ -1,13 +1,14 @@
-//! An LRU queue in which a block may begin at any position: HR LRU and Priority LRU (Hazan et al.).
+//! An LRU queue that a block can enter at any position: HR LRU and Priority LRU (Hazan et al.).
 //!
 //! The queue is cut into `k` sub-queues of equal length, number 0 at the protected end: the first `j`
 //! of them together hold `len * j / k` blocks, rounded down, so that neighbours differ by at most one.
-//! A block that comes in at position `p` percent goes to the front of the sub-queue that has
-//! `p` percent of the sub-queues from it to the end that gives way, rounded to the nearest; at 0 %
-//! it is the next to give way. A hit moves a block to the protected end. After each of these at most one block
-//! moves over each border between two sub-queues. An eviction leaves the borders to the block that
-//! comes in next, which often moves them back. With 10 sub-queues a request takes 2.1 times the instructions that it
-//! takes with LRU, with 20 of them 2.8 times (`cargo bench` under callgrind, with 100,000 objects).
+//! A block that comes in at position `p` percent goes to the front of the sub-queue for which `p`
+//! percent of the sub-queues, rounded to the nearest, lie from it to the eviction end; at 0 % it is
+//! the next victim. A hit moves a block to the protected end. After each of these, at most one
+//! block crosses each border between two sub-queues. An eviction leaves the borders to the block
+//! that comes in next, which often moves them back. With 10 sub-queues a request takes 2.1 times
+//! the instructions that it takes with LRU, with 20 sub-queues 2.8 times (`cargo bench` under
+//! callgrind, with 100,000 objects).
 
 use core::marker::PhantomData;
 
@@ -48,25 +49,27 @@ pub(crate) const INTERVAL: Parameter = Parameter {
     meaning: "how often hit ratios are updated",
 };
 
-/// No node: an empty sub-queue.
+/// No node: the sub-queue is empty.
 const NONE: u32 = u32::MAX;
 
-/// See the module. The sub-queues lie one behind the other in one list: to move a block over a
-/// border is to move the border.
+/// See the module. The sub-queues follow one another in one list, so to move a block over a border
+/// is to move the border.
 #[derive(Debug)]
 pub(super) struct SubQueues {
     links: Links,
     list: List,
-    /// The first node of each sub-queue, and how many there are.
+    /// The first node of each sub-queue, and its number of nodes.
     firsts: Box<[u32]>,
     lens: Box<[u32]>,
     queue_of: Box<[u8]>,
-    /// With this length, the borders (bits) that have a block more ahead than with one block less.
+    /// A length, and the borders (as bits) that have one block more ahead of them at this length
+    /// than at one less.
     rising: (u32, u128),
-    /// From this length on no sub-queue is empty, or becomes so in one call.
+    /// From this length on, no sub-queue is empty or can become empty within one call.
     long: u32,
-    /// A block has been evicted, and the borders are still where they were with it: the last sub-queue lacks one. Only
-    /// while the queue is long. The block that comes in then often moves them back, so that none has to move.
+    /// A block has been evicted and the borders have not moved yet, so the last sub-queue is one
+    /// block short. Set only while the queue is long. The next block that comes in often moves the
+    /// borders back, so that none has to move.
     lacks_one: bool,
     steps: u64,
 }
@@ -112,7 +115,7 @@ impl SubQueues {
         self.firsts[0] = node;
         if queue > 0 {
             self.queue_of[node as usize] = 0;
-            // Each sub-queue up to the one that lost it has one too many in turn.
+            // In turn, each sub-queue up to the one that lost the block has one too many.
             self.shift_back(1, queue + 1);
         }
     }
@@ -130,11 +133,13 @@ impl SubQueues {
         }
     }
 
-    /// In the place of one that was evicted: sub-queues ahead stay as they are, those behind hand a block back.
+    /// Inserts a node in place of an evicted one: the sub-queues ahead stay as they are, each of
+    /// those behind hands a block back.
     fn insert_for_evicted(&mut self, node: u32, queue: usize) {
         let k = self.firsts.len();
         let first = self.firsts[queue];
-        // (The place follows from the length without the evicted block, in which this border is one further ahead.)
+        // (The place is computed for the length without the evicted block, at which this border
+        // lies one block further ahead.)
         let rises = self.rising(self.len() + 1) >> queue & 1 != 0;
         let behind = if rises { self.links.ahead(first) } else { Some(first) };
         match behind.and_then(|behind| self.links.ahead(behind)) {
@@ -230,7 +235,7 @@ impl SubQueues {
         self.queue_of[node as usize] = queue as u8;
     }
 
-    /// The last node ahead of a sub-queue. Sub-queues are empty only while there are fewer blocks
+    /// The last node ahead of a sub-queue. A sub-queue is empty only while there are fewer blocks
     /// than sub-queues.
     fn last_before(&self, queue: usize) -> Option<u32> {
         match self.firsts[queue..].iter().find(|&&first| first != NONE) {
@@ -239,30 +244,31 @@ impl SubQueues {
         }
     }
 
-    // A block that came or went has moved the borders behind it by one block, and the length has moved those
-    // that rise. Each of the others of both is moved back, or on: those that hand back from the protected end, so
-    // that a sub-queue has received what it hands back, and those that lack a block from the other end.
+    // A block that came or went has moved the borders behind it by one block, and the new length
+    // has moved the rising borders. Borders to which only one of the two applies move back or ahead
+    // by one block. Those that hand a block back go from the protected end, so that each sub-queue
+    // has received a block before it hands one back; those that lack a block go from the other end.
 
-    /// Moves borders to where they belong if they are not there because a block was evicted.
+    /// Moves the borders to where they belong if an eviction has left them.
     fn balance(&mut self) {
         if core::mem::take(&mut self.lacks_one) {
             self.balance_shrunk(self.firsts.len() - 1);
         }
     }
 
-    /// Moves borders from one up to before another by one block towards the front, in a long queue. (The lengths
-    /// between them stay: each sub-queue receives what it hands back.)
+    /// Moves the borders `from..to` by one block towards the front, in a long queue. (The lengths
+    /// of the sub-queues between them stay: each receives a block and hands one back.)
     fn shift_back(&mut self, from: usize, to: usize) {
         for (border, first) in (from..to).zip(&mut self.firsts[from..to]) {
             *first = self.links.ahead(*first).expect("the queue ahead has a block");
             self.queue_of[*first as usize] = border as u8;
-            // (The next one to be handed back is found by its neighbour.)
+            // (The next block to be handed back is found through its neighbour.)
             self.links.prefetch(*first, false);
         }
         self.steps += (to - from) as u64;
     }
 
-    /// Moves borders to where they belong after a block has come into a sub-queue.
+    /// Moves the borders to where they belong after a block has entered a sub-queue.
     fn balance_grown(&mut self, queue: usize) {
         let rising = self.rising(self.len());
         let ahead = up_to(queue);
@@ -271,7 +277,7 @@ impl SubQueues {
         self.hand_all_ahead(ahead & rising);
     }
 
-    /// Moves borders to where they belong after a block has left a sub-queue.
+    /// Moves the borders to where they belong after a block has left a sub-queue.
     fn balance_shrunk(&mut self, queue: usize) {
         let rising = self.rising(self.len() + 1);
         let ahead = up_to(queue);
@@ -280,8 +286,9 @@ impl SubQueues {
         self.hand_all_ahead(behind & !rising);
     }
 
-    /// The borders that have a block more ahead with `len` blocks than with one less: those for which
-    /// `len * border / k`, rounded down, is more. A full cache asks for the same again and again.
+    /// The borders that have one block more ahead of them with `len` blocks than with one less:
+    /// those for which `len * border / k`, rounded down, increases. Cached, because a full cache
+    /// asks for the same length repeatedly.
     fn rising(&mut self, len: u32) -> u128 {
         if self.rising.0 != len {
             let k = self.firsts.len() as u64;
@@ -320,7 +327,7 @@ impl SubQueues {
         self.lens[border] += 1;
         self.queue_of[node as usize] = border as u8;
         self.steps += 1;
-        // (The next one to be handed back is found by its neighbour.)
+        // (The next block to be handed back is found through its neighbour.)
         self.links.prefetch(node, false);
     }
 
@@ -341,12 +348,13 @@ impl SubQueues {
     }
 }
 
-/// The borders ahead of a sub-queue, as bits: its own and those before it.
+/// The borders ahead of a sub-queue as bits: its own and those before it, without border 0.
 fn up_to(queue: usize) -> u128 {
     (2 << queue) - 2
 }
 
-/// An LRU queue in which a block begins where its hint says; `Rule` names what the position follows from.
+/// An LRU queue that a block enters at the position in its hint; `Rule` names the rule for the
+/// position.
 #[derive(Debug)]
 pub struct Positioned<Rule> {
     queue: SubQueues,
@@ -397,7 +405,7 @@ impl<Rule> Policy for Positioned<Rule> {
         size_of::<Self>() as u64 + self.queue.memory_bytes()
     }
 
-    /// The steps of an eviction are taken by the next call, if that does not save them.
+    /// The factor of 2: the next call may also take the steps that an eviction deferred.
     fn steps_max(parameters: &Parameters) -> u64 {
         2 * u64::from(parameters.value(&SUB_QUEUES))
     }

@@ -1,12 +1,14 @@
 //! 2Q, the full version (T. Johnson and D. Shasha, *2Q: a low overhead high performance buffer
-//! management replacement algorithm*, VLDB 1994): new blocks enter A1in, a FIFO queue; what leaves
-//! it is remembered in A1out, keys only; a block that comes back while it is remembered enters Am, an
-//! LRU list. A hit in A1in moves nothing: uses shortly after one another count as one.
+//! management replacement algorithm*, VLDB 1994): new blocks enter A1in, a FIFO queue. A1out
+//! remembers the blocks that left it, keys only. A block that comes back while it is remembered
+//! enters Am, an LRU list. A hit in A1in moves nothing: several uses in quick succession count as
+//! one.
 //!
-//! Kin is 25 % and Kout 50 % of the capacity, as the paper's section 3 proposes and libCacheSim does. Who
-//! gives way: A1in while it holds more than Kin, else Am. (What leaves Am leaves no ghost.)
+//! Kin is 25 % and Kout 50 % of the capacity, as section 3 of the paper proposes and libCacheSim
+//! does. The victim comes from A1in while that holds more than Kin, otherwise from Am. (Blocks
+//! evicted from Am leave no ghost.)
 //!
-//! Does badly on blocks whose uses all come before they leave A1in, and on second uses after
+//! Performs badly on blocks whose uses all come before they leave A1in, and on second uses after
 //! A1out has forgotten the first.
 
 use super::s3_fifo::percent_of;
@@ -39,7 +41,7 @@ pub struct TwoQ {
     /// A1in and Am.
     incoming: List,
     main: List,
-    /// Whether the node is, or was when it was evicted, in `main`.
+    /// Whether the node is in `main`, or was when it was evicted.
     in_main: Box<[bool]>,
     keys: Box<[u64]>,
     /// A1out.

@@ -1,15 +1,18 @@
 //! W-TinyLFU (G. Einziger, R. Friedman and B. Manes, *TinyLFU: a highly efficient cache admission
-//! policy*, ACM Transactions on Storage 2017): new blocks enter a small LRU window. What leaves the window is a candidate
-//! for the main cache, which is segmented: blocks on probation, and protected ones that were used
-//! there. If the main cache is full, the candidate replaces the next on probation only if it was used
-//! more often, by a sketch of recent uses, hits and misses, of all keys; else the candidate gives way.
+//! policy*, ACM Transactions on Storage 2017): new blocks enter a small LRU window. A block that
+//! leaves the window is a candidate for the main cache, which has two segments: blocks on
+//! probation, and protected ones, which were used while on probation. If the main cache is full,
+//! the candidate replaces the next victim on probation only if it was used more often, according to
+//! a sketch of the recent uses (hits and misses) of all keys; otherwise the candidate is evicted.
 //!
-//! As in the paper and in Caffeine: a window of 1 %, 80 % of the main cache protected, counts up to
-//! 15, halved every 10 times the capacity uses. Of equal counts the candidate gives way. Caffeine also adapts the window, and
-//! lets a loser in at random; the paper also has a doorkeeper, a filter of keys used once. All three are left out. libCacheSim's `wtinylfu` has another sketch (no ageing by
-//! sample, a minimal increment), so that its counts differ.
+//! As in the paper and in Caffeine: a window of 1 %, 80 % of the main cache protected, and counts
+//! up to 15 that are halved after a number of uses of 10 times the capacity. If counts are equal,
+//! the candidate is evicted. Caffeine also adapts the window and admits a losing candidate at
+//! random; the paper also has a doorkeeper, a filter of keys used once. All three are left out. The
+//! sketch of libCacheSim's `wtinylfu` differs (no ageing by sample, a minimal increment), and so do
+//! its counts.
 //!
-//! Does badly on bursts of new blocks that are used again soon: the window is small.
+//! Performs badly on bursts of new blocks that are used again soon, because the window is small.
 
 use super::s3_fifo::percent_of;
 use crate::hash::mix;
@@ -43,11 +46,11 @@ const SAMPLE: Parameter = Parameter {
     meaning: "number of accesses after which all counters of the sketch are halved",
 };
 
-/// The lists, by number.
+/// The numbers of the lists.
 const IN_WINDOW: u8 = 0;
 const ON_PROBATION: u8 = 1;
 const IS_PROTECTED: u8 = 2;
-/// Where the number is: above the bits of a hash that the sketch looks at.
+/// Position of the list number in a hash: above the bits that the sketch uses.
 const LIST_SHIFT: u32 = 62;
 const _: () = assert!(Sketch::HASH_BITS <= LIST_SHIFT);
 const LIST_MASK: u64 = 3 << LIST_SHIFT;
@@ -57,7 +60,8 @@ const LIST_MASK: u64 = 3 << LIST_SHIFT;
 pub struct WTinyLfu {
     links: Links,
     lists: [List; 3],
-    /// The hash of each node's key, and in its two highest bits the list of the node, or that from which it was evicted.
+    /// The hash of each node's key. The two highest bits are the list that the node is in, or from
+    /// which it was evicted.
     hashes: Box<[u64]>,
     sketch: Sketch,
     capacity: u32,
@@ -94,7 +98,7 @@ impl WTinyLfu {
         self.links.remove(&mut self.lists[list], node);
     }
 
-    /// The block of the main cache that would give way.
+    /// The next victim of the main cache.
     fn main_back(&self) -> Option<u32> {
         let [_, probation, protected] = &self.lists;
         probation.back().or(protected.back())
@@ -104,7 +108,7 @@ impl WTinyLfu {
         self.sketch.estimate(self.hashes[node as usize])
     }
 
-    /// The block of the window that would leave it for one that comes in.
+    /// The block that would leave the window for one that comes in.
     fn candidate(&self) -> Option<u32> {
         let overflows = self.list_len(IN_WINDOW) >= self.window_max;
         self.lists[usize::from(IN_WINDOW)].back().filter(|_| overflows)
@@ -162,7 +166,7 @@ impl Policy for WTinyLfu {
         self.sketch.add(hash);
         self.hashes[node as usize] = hash;
         self.put(IN_WINDOW, node);
-        // While the main cache has room, what leaves the window enters it.
+        // While the main cache has room, a block that leaves the window enters it.
         if self.list_len(IN_WINDOW) > self.window_max {
             let candidate =
                 self.lists[usize::from(IN_WINDOW)].back().expect("a block was just inserted");
@@ -186,7 +190,8 @@ impl Policy for WTinyLfu {
         Some(victim)
     }
 
-    /// The place that it had. A candidate that took it stays in the main cache as well.
+    /// Puts the node back in its place. A candidate that took the place stays in the main cache as
+    /// well.
     fn restore(&mut self, node: u32) {
         let list = usize::from(self.list_of(node));
         self.links.push_back(&mut self.lists[list], node);
@@ -220,8 +225,8 @@ impl Policy for WTinyLfu {
         }
     }
 
-    /// The candidate, then those on probation, with which the next candidates are compared; as if the first of them won
-    /// each comparison.
+    /// First the candidate, then the blocks on probation, with which the next candidates are
+    /// compared; as if the first candidate won every comparison.
     fn likely_victim(&self, after: Option<u32>) -> Option<u32> {
         let candidate = self.candidate();
         let Some(after) = after else {

@@ -1,4 +1,4 @@
-//! A cache around a policy, as plain as can be, and workloads.
+//! A minimal cache around a policy, and workloads.
 #![allow(dead_code)] // (Each test file uses its part.)
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ pub struct Cache {
     keys: Vec<u64>,
     free: Vec<u32>,
     pub capacity: u32,
-    /// So many blocks are evicted, cannot leave and are restored before each eviction.
+    /// Number of blocks that are evicted, cannot leave and are restored before each eviction.
     pub stubborn: usize,
 }
 
@@ -77,7 +77,7 @@ impl Cache {
     }
 }
 
-/// SplitMix64.
+/// Random numbers (SplitMix64).
 pub struct Numbers(pub u64);
 
 impl Numbers {
@@ -87,7 +87,7 @@ impl Numbers {
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
     }
-    /// Between 0 and 1.
+    /// The next number between 0 and 1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -136,7 +136,7 @@ pub fn mixed(count: usize, seed: u64) -> Vec<u64> {
     keys
 }
 
-/// Twenty sizes from `smallest` to `largest`, by equal factors.
+/// Twenty sizes from `smallest` to `largest`, in geometric progression.
 pub fn twenty_sizes(smallest: f64, largest: f64) -> Vec<u32> {
     let step = (largest / smallest).ln() / 19.0;
     (0..20).map(|i| (smallest * (step * f64::from(i)).exp()).round() as u32).collect()

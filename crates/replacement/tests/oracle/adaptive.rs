@@ -1,4 +1,4 @@
-//! 2Q and ARC. The first of a vector is the oldest.
+//! 2Q and ARC. The first element of a vector is the oldest.
 
 use super::{Oracle, find, percent, take};
 
@@ -114,7 +114,7 @@ impl Oracle for Arc {
                 self.replace(in_b2);
             }
             self.t2.push(key);
-            // Only after the cache was made smaller.
+            // This loop runs only after the cache was made smaller.
             while self.l1() > self.c && !self.b1.is_empty() {
                 self.b1.remove(0);
             }

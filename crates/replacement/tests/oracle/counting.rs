@@ -3,7 +3,7 @@
 use super::{Oracle, percent, take};
 use crate::common::Numbers;
 
-/// Blocks with their counts, those that give way first in front.
+/// Blocks with their counts, in order of eviction.
 pub struct Lfu {
     pub blocks: Vec<(u64, u32)>,
     pub capacity: usize,
@@ -54,14 +54,14 @@ struct Sketch {
 
 impl Sketch {
     fn new(capacity: usize, sample_capacities: usize) -> Sketch {
-        // Eight keys a group, of which there are a power of two.
+        // Eight keys per group; the number of groups is a power of two.
         let groups = (capacity.max(1024) as f64).log2().ceil().exp2() as usize / 8;
         let sample = ((sample_capacities * capacity) as u64).max(groups as u64 / 64);
         Sketch { rows: [(); 4].map(|()| vec![0; 32 * groups]), uses: 0, sample }
     }
 
-    /// Where a key's counter is in a row: the low bits of its hash say in which group, five of the
-    /// upper half at which place of it, others for each row.
+    /// The index of a key's counter in a row. The low bits of the key's hash select the group; five
+    /// of its upper half, different ones for each row, select the counter in the group.
     fn place(&self, row: usize, key: u64) -> usize {
         let hash = Numbers(key).next();
         let group = hash % (self.rows[row].len() as u64 / 32);
@@ -85,7 +85,7 @@ impl Sketch {
         (0..4).map(|row| self.rows[row][self.place(row, key)]).min().expect("four rows")
     }
 
-    /// One that has to be larger forgets its counts.
+    /// A sketch that has to grow forgets its counts.
     fn resize(&mut self, capacity: usize, sample_capacities: usize) {
         let other = Sketch::new(capacity, sample_capacities);
         if other.rows[0].len() > self.rows[0].len() {
@@ -96,7 +96,7 @@ impl Sketch {
     }
 }
 
-/// W-TinyLFU. The first of a vector is the least recently used.
+/// W-TinyLFU. The first element of a vector is the least recently used.
 pub struct WTinyLfu {
     window: Vec<u64>,
     probation: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Policies with a hand: CLOCK, SIEVE, S3-FIFO. The first of a vector is the oldest.
+//! Policies with a hand: CLOCK, SIEVE, S3-FIFO. The first element of a vector is the oldest.
 
 use super::{Oracle, find, percent, take};
 
@@ -171,7 +171,7 @@ impl Oracle for S3Fifo {
         self.small.retain(|b| b.0 != key);
         self.main.retain(|b| b.0 != key);
     }
-    /// Ghosts are cut when the next block comes in.
+    /// Ghosts are trimmed when the next block comes in.
     fn resize(&mut self, capacity: usize) {
         self.capacity = capacity;
         while self.small.len() + self.main.len() > capacity {

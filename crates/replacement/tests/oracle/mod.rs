@@ -1,8 +1,8 @@
 //! Naive versions of the policies, written from their papers: vectors, searched from end to end,
 //! that serve one request at a time. They share no code with the crate.
 //!
-//! Where a paper leaves a choice, the module documentation of the policy says what was chosen;
-//! the oracle chooses the same.
+//! Where a paper leaves a choice, the module documentation of the policy says what it chose; the
+//! oracle makes the same choice.
 
 mod adaptive;
 mod counting;
@@ -16,10 +16,10 @@ pub use queues::{Fifo, Lru, Positioned};
 
 /// A cache that serves requests one by one.
 pub trait Oracle {
-    /// Serves a request; whether it was a hit. A block that is missed enters at `position` percent,
-    /// where the policy knows of positions.
+    /// Serves a request; returns whether it was a hit. A missed block enters at `position` percent
+    /// if the policy has positions.
     fn access(&mut self, key: u64, position: u8) -> bool;
-    /// Invalidates a block, if it is there.
+    /// Invalidates a block, if it is cached.
     fn remove(&mut self, key: u64);
     /// Makes the cache smaller or larger.
     fn resize(&mut self, capacity: usize);
@@ -27,18 +27,18 @@ pub trait Oracle {
     fn resident(&self) -> Vec<u64>;
 }
 
-/// Where `key` is.
+/// The index of `key`.
 fn find(list: &[u64], key: u64) -> Option<usize> {
     list.iter().position(|&k| k == key)
 }
 
-/// Takes `key` out; whether it was there.
+/// Removes `key`; returns whether it was there.
 fn take(list: &mut Vec<u64>, key: u64) -> bool {
     let at = find(list, key);
     at.map(|at| list.remove(at)).is_some()
 }
 
-/// Percent of a size, rounded down.
+/// `percent` of a capacity, rounded down.
 fn percent(capacity: usize, percent: usize) -> usize {
     capacity * percent / 100
 }

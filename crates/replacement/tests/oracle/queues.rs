@@ -1,4 +1,4 @@
-//! LRU, FIFO, and LRU with positions. The first of a vector gives way next.
+//! LRU, FIFO, and LRU with positions. The first element of a vector is evicted next.
 
 use super::{Oracle, find, take};
 
@@ -56,7 +56,8 @@ impl Oracle for Fifo {
     }
 }
 
-/// HR LRU and Priority LRU: a block enters with a part of the others behind it, in steps of one in `k`.
+/// HR LRU and Priority LRU: a block enters with a share of the others behind it, in steps of one in
+/// `k`.
 pub struct Positioned {
     pub list: Vec<u64>,
     pub capacity: usize,
@@ -72,8 +73,8 @@ impl Oracle for Positioned {
         if self.list.len() >= self.capacity {
             self.list.remove(0);
         }
-        // The paper: position percent of the queue gives way first. In k-ths, to the nearest; ahead of
-        // it are whole sub-queues, whose lengths are rounded down.
+        // The paper: `position` percent of the queue is evicted first. Here this is rounded to the
+        // nearest k-th; ahead of the block are whole sub-queues, whose lengths are rounded down.
         let below = (usize::from(position) * self.k + 50) / 100;
         let ahead = self.list.len() * (self.k - below) / self.k;
         self.list.insert(self.list.len() - ahead, key);
