@@ -120,7 +120,7 @@ impl ComponentRecorder {
         Operations { read, write, sync }
     }
 
-    /// The latencies to report, with these volumes by name.
+    /// The latencies to report for flash and for these volumes, which are given by number and name.
     pub fn summary<'a>(&self, volumes: impl IntoIterator<Item = (Volume, &'a str)>) -> Components {
         let none = Kinds::default();
         let of = |v: Volume| self.backing.get(v.0 as usize).unwrap_or(&none);

@@ -195,7 +195,8 @@ impl LatencyHistogram {
         let mut at = 0;
         let mut counted = 0;
         for cell in self.histogram.iter_recorded() {
-            // The longest latency in the cell is not even 1 % longer than the shortest.
+            // The longest latency that counts in this cell is less than 1 % longer than the
+            // shortest.
             let ns = self.histogram.lowest_equivalent(cell.value_iterated_to());
             while at < total.at_most.len() && LatencyTotal::BOUNDS_NS[at] < ns {
                 total.at_most[at] = counted;

@@ -18,8 +18,8 @@ const SECTOR: u64 = 512;
 const LINE: u64 = 1 << 20;
 /// Number of bounce frames for each shard.
 const BOUNCE_FRAMES_PER_SHARD: u32 = 128;
-/// Maximum number of blocks that a cache indexes: all shards together have no more than one shard
-/// can have.
+/// Maximum number of blocks of a cache: all its shards together may have no more than the index of
+/// one shard can hold.
 const BLOCKS_MAX: u64 = CacheConfig::ENTRIES_MAX as u64;
 /// The settings that determine the size of the flash tier.
 const FLASH: &str = "the flash tier (flash.size, or the size of its device)";

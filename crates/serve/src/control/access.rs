@@ -1,8 +1,8 @@
 //! Who may give orders over the control address.
 //!
-//! Over a unix socket, anyone who can open it. A TCP port of the loopback is open to every user of
-//! the machine and, through web pages, to browsers. So a request over TCP must carry the token. It
-//! must name this machine as its host (otherwise a page of another site could be served under a
+//! Over a unix socket, anyone who can open it may. A TCP port of the loopback is open to every user
+//! of the machine and, through web pages, to browsers. So a request over TCP must carry the token.
+//! It must name this machine as its host (otherwise a page of another site could be served under a
 //! name that resolves to this machine), and it must not come from a page of another site.
 
 use std::net::{IpAddr, SocketAddr};

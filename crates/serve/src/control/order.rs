@@ -51,7 +51,8 @@ pub(super) fn resize(query: &str) -> Result<u64, Answer> {
     }
 }
 
-/// The limit of `/quiesce`: `for=SECONDS`, where 0 means no limit (`None`).
+/// The limit of `/quiesce`: `for=SECONDS`, where 0 means no limit (`None`); [`QUIESCE_LIMIT`] by
+/// default.
 pub(super) fn quiesce(query: &str) -> Result<Option<Duration>, Answer> {
     match pairs(query).collect::<Vec<_>>()[..] {
         [] => Ok(Some(QUIESCE_LIMIT)),

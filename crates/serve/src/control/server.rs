@@ -161,7 +161,8 @@ impl ControlServer {
         self.shared.set(State::Stopping);
     }
 
-    /// The devices are released. The result says what was done with dirty data, or what failed.
+    /// Notes that the devices are released. `result` says what was done with dirty data, or what
+    /// failed.
     pub fn stopped(&self, result: Result<Ended, String>) {
         self.shared.set(State::Stopped(result));
     }

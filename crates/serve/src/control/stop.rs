@@ -23,7 +23,7 @@ struct Asked {
 }
 
 impl StopRequest {
-    /// No stop is requested yet.
+    /// A state in which no stop has been requested.
     pub fn new(usual: StopMode) -> StopRequest {
         StopRequest { state: Mutex::new(Asked { usual, order: None, begun: None }) }
     }
@@ -106,8 +106,9 @@ impl Ended {
         }
     }
 
-    /// What the end lacks for an operator who wanted `wanted`, as a part of a message. If the
-    /// operator did not name it, a destage is not missed when the start ended.
+    /// How the end falls short of `wanted`, as a part of a message; `None` if it does not. If
+    /// `wanted` is only the default (not `named`), an end before the cache was ready does not fall
+    /// short of a destage.
     pub fn lacks(self, wanted: StopMode, named: bool) -> Option<String> {
         match (wanted, self) {
             (StopMode::Keep, _) => None,

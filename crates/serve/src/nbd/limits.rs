@@ -11,7 +11,8 @@ pub(crate) struct Limits {
     pub volume_connections: u32,
     /// How long a handshake may take.
     pub handshake: Duration,
-    /// How long a client may take to send a payload or to take a reply when others wait for the memory.
+    /// How long a client may take to send a payload or to read a reply while others wait for
+    /// memory.
     pub stall: Duration,
     /// How long a connection may be idle; `None` for no limit.
     pub idle: Option<Duration>,

@@ -101,8 +101,8 @@ impl Output {
     /// that has been sent. Returns whether anything was sent.
     ///
     /// # Errors
-    /// Those of `write`, except [`io::ErrorKind::WouldBlock`] and [`io::ErrorKind::Interrupted`],
-    /// and [`io::ErrorKind::WriteZero`] if it accepts nothing.
+    /// As `write`, except for [`io::ErrorKind::WouldBlock`] and [`io::ErrorKind::Interrupted`];
+    /// [`io::ErrorKind::WriteZero`] if it accepts nothing.
     pub fn send(
         &mut self,
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,

@@ -173,7 +173,7 @@ impl Scribe {
             for entry in &run.entries[start..] {
                 let time = entry.request.time;
                 let wanted = time < end || self.held_bytes > HELD_BYTES_MAX;
-                // Of entries with equal times, write one at a time, the one in the earlier run
+                // Entries with equal times are written one at a time, the one in the earlier run
                 // first.
                 if !wanted || (run.written > start && time >= until) {
                     break;
