@@ -1,4 +1,4 @@
-//! How long operations of devices took.
+//! How long device operations took.
 
 use std::collections::BTreeMap;
 
@@ -65,24 +65,24 @@ pub struct Operations {
 /// What an operation of a device does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// It reads.
+    /// A read.
     Read,
-    /// It writes or zeroes.
+    /// A write or a zeroing.
     Write,
-    /// It makes durable.
+    /// A sync.
     Sync,
 }
 
-/// Counts how long operations of devices took. Memory is taken for the kinds of operations that
-/// occur, 70 KiB each.
+/// Records how long device operations took. Takes 70 KiB of memory for each kind of operation that
+/// occurs on a device.
 #[derive(Clone, Debug, Default)]
 pub struct ComponentRecorder {
     flash: Kinds,
-    /// By volume number.
+    /// Indexed by volume number.
     backing: Vec<Kinds>,
 }
 
-/// By [`Operation`].
+/// Histograms, indexed by [`Operation`].
 type Kinds = [Option<Box<LatencyHistogram>>; 3];
 
 impl ComponentRecorder {
@@ -120,7 +120,7 @@ impl ComponentRecorder {
         Operations { read, write, sync }
     }
 
-    /// What is reported of these volumes, by their names.
+    /// The latencies to report for flash and for these volumes, which are given by number and name.
     pub fn summary<'a>(&self, volumes: impl IntoIterator<Item = (Volume, &'a str)>) -> Components {
         let none = Kinds::default();
         let of = |v: Volume| self.backing.get(v.0 as usize).unwrap_or(&none);
@@ -152,7 +152,8 @@ impl ComponentRecorder {
 }
 
 impl Components {
-    /// All kinds that occurred, by names for people; those of single volumes at the end.
+    /// All kinds of operations that occurred, with names for people; those of single volumes are at
+    /// the end.
     pub fn named(&self) -> Vec<(String, ComponentLatency)> {
         let mut named = vec![
             ("flash reads".to_owned(), self.tier2_read),

@@ -1,4 +1,4 @@
-//! Which requests a run was made of.
+//! Identifies the requests of a run.
 
 use std::hash::Hasher as _;
 
@@ -20,29 +20,29 @@ pub struct TraceIdentity {
     pub xxh3: String,
 }
 
-/// Hashes requests in their order. Tells workloads apart, and is no defence against malice.
+/// Hashes requests in order. The hash tells workloads apart, but does not protect against malice.
 #[derive(Clone)]
 pub struct TraceHasher {
     hasher: Hasher,
-    /// Requests not yet hashed: many at a time take less time.
+    /// Requests not yet hashed: hashing many at once is faster.
     pending: Vec<u8>,
     requests: u64,
 }
 
-/// Bytes of a request.
+/// Bytes that are hashed for each request.
 const REQUEST_BYTES: usize = 30;
 /// Bytes that are hashed at a time.
 const PENDING_BYTES: usize = 128 * REQUEST_BYTES;
 
 impl TraceHasher {
-    /// Nothing hashed yet.
+    /// A hasher without requests.
     pub fn new() -> TraceHasher {
         let pending = Vec::with_capacity(PENDING_BYTES);
         TraceHasher { hasher: Hasher::new(), pending, requests: 0 }
     }
 
-    /// Takes a request in: time, offset and length as little-endian 64-bit numbers, the volume
-    /// as 32 bits, operation and flags as bytes.
+    /// Adds a request: time, offset and length as little-endian 64-bit numbers, the volume as 32
+    /// bits, operation and flags as bytes.
     #[inline]
     pub fn add(&mut self, request: &Request) {
         let mut bytes = [0; REQUEST_BYTES];
@@ -60,7 +60,7 @@ impl TraceHasher {
         }
     }
 
-    /// The identity of what was taken in so far.
+    /// The identity of the requests added so far.
     pub fn identity(&self, name: impl Into<String>) -> TraceIdentity {
         let mut hasher = self.hasher.clone();
         hasher.write(&self.pending);
@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn the_hash_of_known_requests_stays_what_it_is() {
-        // Kept results are compared by it. XXH3-64 of nothing is the published value.
+        // Stored results are compared by this hash. The hash of no bytes is the value published for
+        // XXH3-64.
         assert_eq!(hash(&[]), "2d06800538d394c2");
         let mut hasher = Hasher::new();
         for n in 0..1000 {

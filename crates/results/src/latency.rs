@@ -30,7 +30,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// What a histogram of nanoseconds holds, of latencies whose sum and maximum are known exactly.
+    /// Summarizes a histogram of latencies in nanoseconds, whose sum and maximum are known exactly.
     pub fn from_histogram<T: Counter>(
         histogram: &Histogram<T>,
         sum_ns: u128,
@@ -52,7 +52,8 @@ impl Latency {
         }
     }
 
-    /// The percentiles and the maximum: fraction of the requests, microseconds.
+    /// The percentiles and the maximum, each as a fraction of the requests and a latency in
+    /// microseconds.
     pub fn quantiles(&self) -> [(f64, f64); 6] {
         [
             (0.5, self.p50),
@@ -81,15 +82,15 @@ pub struct LatencyByOp {
     pub all: Latency,
 }
 
-/// Counts latencies, a few nanoseconds each, in constant memory; latencies of more than 18 minutes need more, but
-/// less than as much again.
+/// Counts latencies, at a few nanoseconds each, in constant memory. Latencies of more than 18
+/// minutes need more memory, but less than twice as much.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
     histogram: Histogram<u64>,
-    /// The longest, to the nanosecond.
+    /// The longest latency, to the nanosecond.
     max_ns: u64,
-    /// All of them, to the nanosecond: u64 would overflow after 584 years, which many requests that wait
-    /// for long reach together.
+    /// The sum of all latencies, to the nanosecond. A u64 would overflow after 584 years, which
+    /// many long latencies can reach together.
     sum_ns: u128,
 }
 
@@ -112,8 +113,8 @@ impl Default for LatencyTotal {
 }
 
 impl LatencyTotal {
-    /// Bounds from 1 µs to 10 s: the preferred numbers of the series R20 (ISO 3), 12 % apart, among them 1, 2
-    /// and 5 of each decade.
+    /// Bounds in nanoseconds, from 1 µs to 10 s: the preferred numbers of the series R20 (ISO 3),
+    /// 12 % apart, among them 1, 2 and 5 of each decade.
     pub const BOUNDS_NS: [u64; 141] = {
         const R20: [u64; 20] = [
             100, 112, 125, 140, 160, 180, 200, 224, 250, 280, 315, 355, 400, 450, 500, 560, 630,
@@ -128,7 +129,7 @@ impl LatencyTotal {
         bounds
     };
 
-    /// What was counted after `earlier`, an earlier total of the same latencies.
+    /// The latencies counted after `earlier`, an earlier total of the same latencies.
     pub fn since(&self, earlier: &Self) -> Self {
         let at_most = self.at_most.iter().zip(&earlier.at_most);
         Self {
@@ -138,8 +139,9 @@ impl LatencyTotal {
         }
     }
 
-    /// The latency, in microseconds, that a share of `quantile` did not exceed, interpolated between two
-    /// bounds: off by at most 13 % between 1 µs and 10 s. `None` if there were no latencies.
+    /// The latency, in microseconds, that a fraction `quantile` of the latencies did not exceed,
+    /// interpolated between two bounds: off by at most 13 % between 1 µs and 10 s. `None` if there
+    /// were no latencies.
     pub fn quantile_us(&self, quantile: f64) -> Option<f64> {
         let rank = (quantile * self.count as f64).max(1.0);
         let bounds = Self::BOUNDS_NS.iter().zip(&self.at_most);
@@ -157,14 +159,14 @@ impl LatencyTotal {
 }
 
 impl Default for LatencyHistogram {
-    /// Percentiles to a thousandth, in 500 KiB.
+    /// A histogram with percentiles accurate to 0.1 %, in 500 KiB.
     fn default() -> Self {
         LatencyHistogram::with_digits(DIGITS)
     }
 }
 
 impl LatencyHistogram {
-    /// Percentiles to a hundredth only, in 70 KiB: quick to clear and to add.
+    /// A histogram with percentiles accurate to only 1 %, in 70 KiB: quick to clear and to add.
     pub fn coarse() -> Self {
         LatencyHistogram::with_digits(DIGITS - 1)
     }
@@ -176,24 +178,25 @@ impl LatencyHistogram {
         LatencyHistogram { histogram, max_ns: 0, sum_ns: 0 }
     }
 
-    /// Counts a latency; one of 0 as 1 ns.
+    /// Counts a latency. A latency of 0 counts as 1 ns.
     pub fn record(&mut self, latency: Nanos) {
         let ns = latency.0.max(1);
         self.max_ns = self.max_ns.max(ns);
         self.sum_ns += u128::from(ns);
-        // It grows to hold any latency, so it takes this one.
+        // The histogram grows to hold any latency, so this succeeds.
         let recorded = self.histogram.record(ns);
         debug_assert!(recorded.is_ok());
     }
 
-    /// All that were counted.
+    /// The total of the latencies counted so far.
     pub fn total(&self) -> LatencyTotal {
         let sum_ns = u64::try_from(self.sum_ns).unwrap_or(u64::MAX);
         let mut total = LatencyTotal { count: self.count(), sum_ns, ..LatencyTotal::default() };
         let mut at = 0;
         let mut counted = 0;
         for cell in self.histogram.iter_recorded() {
-            // The longest that the cell counts as the same are not a hundredth longer than its shortest.
+            // The longest latency that counts in this cell is less than 1 % longer than the
+            // shortest.
             let ns = self.histogram.lowest_equivalent(cell.value_iterated_to());
             while at < total.at_most.len() && LatencyTotal::BOUNDS_NS[at] < ns {
                 total.at_most[at] = counted;
@@ -205,14 +208,14 @@ impl LatencyHistogram {
         total
     }
 
-    /// Latencies counted.
+    /// Number of latencies counted.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// Adds what another counted.
+    /// Adds the latencies that `other` has counted.
     pub fn add(&mut self, other: &LatencyHistogram) {
-        // It grows to hold the longest of the other, so they add.
+        // The histogram grows to hold the longest latency of `other`, so this succeeds.
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok());
         self.max_ns = self.max_ns.max(other.max_ns);
@@ -225,13 +228,13 @@ impl LatencyHistogram {
         (self.max_ns, self.sum_ns) = (0, 0);
     }
 
-    /// The latency, in microseconds, that a share of `quantile` did not exceed; 0 when there
-    /// were none.
+    /// The latency, in microseconds, that a fraction `quantile` of the latencies did not exceed; 0
+    /// when there were none.
     pub fn at_us(&self, quantile: f64) -> f64 {
         self.histogram.value_at_quantile(quantile).min(self.max_ns) as f64 / 1e3
     }
 
-    /// What is reported.
+    /// The latencies to report.
     pub fn summary(&self) -> Latency {
         Latency::from_histogram(&self.histogram, self.sum_ns, self.max_ns)
     }
@@ -249,7 +252,8 @@ pub struct LatencyRecorder {
 }
 
 impl LatencyRecorder {
-    /// Percentiles to a hundredth only, in 200 KiB; see [`LatencyHistogram::coarse`].
+    /// A recorder with percentiles accurate to only 1 %, in 200 KiB; see
+    /// [`LatencyHistogram::coarse`].
     pub fn coarse() -> Self {
         let each = LatencyHistogram::coarse;
         LatencyRecorder { read: each(), write: each(), other: each() }
@@ -264,14 +268,14 @@ impl LatencyRecorder {
         }
     }
 
-    /// Adds what another counted.
+    /// Adds the latencies that `other` has counted.
     pub fn add(&mut self, other: &LatencyRecorder) {
         self.read.add(&other.read);
         self.write.add(&other.write);
         self.other.add(&other.other);
     }
 
-    /// All requests together.
+    /// The latencies of all requests together.
     pub fn all(&self) -> LatencyHistogram {
         let mut all = self.read.clone();
         all.add(&self.write);
@@ -279,7 +283,7 @@ impl LatencyRecorder {
         all
     }
 
-    /// What is reported.
+    /// The latencies to report.
     pub fn summary(&self) -> LatencyByOp {
         let (read, write) = (self.read.summary(), self.write.summary());
         LatencyByOp { read, write, all: self.all().summary() }

@@ -84,7 +84,7 @@ pub struct Backing {
     pub write_bytes: u64,
 }
 
-/// What a cache did, as a simulation reports it: for `serialize_with`.
+/// Serializes what a cache did, as a simulation reports it; for `serialize_with`.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -92,7 +92,7 @@ pub fn simulated_events<S: Serializer>(stats: &CacheStats, to: S) -> Result<S::O
     to.collect_map(stats.simulated())
 }
 
-/// What a cache did, as a server reports it: for `serialize_with`.
+/// Serializes what a cache did, as a server reports it; for `serialize_with`.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -100,8 +100,8 @@ pub fn served_events<S: Serializer>(stats: &CacheStats, to: S) -> Result<S::Ok, 
     to.collect_map(stats.served())
 }
 
-/// The fields of [`simulated_events`] and of [`served_events`], for `schemars(with)`: those that only one of
-/// them has may be left out, and say so.
+/// The fields of [`simulated_events`] and of [`served_events`], for `schemars(with)`. Fields that
+/// only one of them has may be left out, and their descriptions say so.
 pub struct Events;
 
 impl JsonSchema for Events {
@@ -133,7 +133,7 @@ impl JsonSchema for Events {
 }
 
 impl CacheResult {
-    /// From the counters of a volume, or their sum.
+    /// Builds the result from the counters of a volume, or from their sum over volumes.
     pub fn new(stats: &VolumeStats, tier2_bytes_written: u64) -> CacheResult {
         let (read, write) = (&stats.read_hits, &stats.write_hits);
         let hits = Hits {
@@ -155,7 +155,7 @@ impl CacheResult {
         }
     }
 
-    /// The share of accesses that hit, from the counts, delayed hits among them; 0 without accesses.
+    /// The share of accesses that hit, including delayed hits; 0 without accesses.
     pub fn ratio_of(hits: &Hits, misses: &ReadWrite) -> f64 {
         let hit = hits.tier1.sum() + hits.tier2.sum() + hits.delayed.sum();
         match hit + misses.sum() {
@@ -166,7 +166,7 @@ impl CacheResult {
 }
 
 impl ReadWrite {
-    /// Both together.
+    /// The sum of both counts.
     pub const fn sum(self) -> u64 {
         self.read + self.write
     }
@@ -189,7 +189,7 @@ impl Sub for ReadWrite {
 }
 
 impl Hits {
-    /// The hits of both, each kind combined with its like.
+    /// Combines the hits of both, each kind with the same kind.
     pub fn zip(self, other: Hits, combine: fn(ReadWrite, ReadWrite) -> ReadWrite) -> Hits {
         Hits {
             tier1: combine(self.tier1, other.tier1),

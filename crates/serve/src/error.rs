@@ -7,14 +7,14 @@ use forebay_engine::EngineError;
 
 use crate::control::TokenError;
 
-/// A server could not be started, or not end well.
+/// Why a server could not start, or did not stop cleanly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Somebody serves there.
+    /// Another process serves the address.
     #[error("another process already serves {address}; stop it, or use another address")]
     InUse {
-        /// Where.
+        /// The address.
         address: String,
     },
     /// A backing store is an export of this server.
@@ -25,39 +25,39 @@ pub enum ServeError {
     OwnExport {
         /// The volume.
         volume: String,
-        /// Where.
+        /// The address.
         address: String,
     },
-    /// A file is in the way.
+    /// The path of a socket is taken by another file.
     #[error("{} is not a socket; nothing was removed. Use another path", path.display())]
     NotASocket {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
     },
-    /// The address cannot be had.
+    /// The system refuses the address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the kernel said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The directory of a socket is not there.
+    /// The directory of a socket does not exist.
     #[error(
         "cannot listen on {address}: the directory {0} does not exist; create it (`mkdir -m 700 \
          {0}`), or set another address in [serve]",
         directory.display()
     )]
     ListenDirectory {
-        /// Where.
+        /// The address.
         address: String,
-        /// What is missing.
+        /// The missing directory.
         directory: PathBuf,
     },
-    /// Threads or file descriptors cannot be had.
+    /// The system refuses threads or file descriptors.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
-    /// The limit of open files leaves no room for clients.
+    /// The limit on open files leaves no room for clients.
     #[error(
         "the limit on open files (ulimit -n) is {limit}, which leaves no files for NBD clients: \
          raise it to at least {least}"
@@ -65,18 +65,18 @@ pub enum ServeError {
     FewFiles {
         /// The limit.
         limit: u64,
-        /// What one client needs.
+        /// The lowest limit that allows one client.
         least: u64,
     },
-    /// Nobody of that name.
+    /// No user or group has the name.
     #[error("there is no {what} `{name}` on this system: correct the keys in [serve] that name it")]
     NoSuch {
-        /// A user or a group.
+        /// Whether it is a user or a group.
         what: &'static str,
         /// The name.
         name: String,
     },
-    /// A socket cannot be given to whom it is for.
+    /// The owner, group or mode of a socket cannot be set.
     #[error(
         "cannot set the owner, group and mode of {} as configured in [serve]: {source}",
         path.display()
@@ -84,28 +84,28 @@ pub enum ServeError {
     Ownership {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The token of the control address.
+    /// The token of the control address cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The recording.
+    /// The recording cannot be created.
     #[error("cannot record: {0}; nothing was started")]
     Record(#[source] forebay_trace::TraceError),
-    /// The directory of the recording is not there.
+    /// The directory of the recording does not exist.
     #[error(
         "cannot record to {}: the directory {} does not exist; nothing was started",
         path.display(),
         directory.display()
     )]
     RecordDirectory {
-        /// The recording.
+        /// The trace file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing directory.
         directory: PathBuf,
     },
-    /// The engine.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
@@ -119,7 +119,7 @@ impl ServeError {
         }
     }
 
-    /// Why nobody can listen at a path.
+    /// Why the server cannot listen at a path.
     pub(crate) fn listen(address: String, path: &Path, source: io::Error) -> ServeError {
         match missing_directory(path) {
             Some(directory) => ServeError::ListenDirectory { address, directory },
@@ -128,7 +128,7 @@ impl ServeError {
     }
 }
 
-/// The directory of a file, if there is none.
+/// The directory of a file, if it does not exist.
 fn missing_directory(path: &Path) -> Option<PathBuf> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty())?;
     (!parent.exists()).then(|| parent.to_owned())

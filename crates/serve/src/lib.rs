@@ -1,8 +1,8 @@
 //! The server: NBD for clients, a control address for operators.
 //!
 //! `forebay-nbd` implements the protocol and `forebay-engine` the cache; this crate connects them
-//! with sockets. [`Server::start`] opens everything. [`Server::stop`] ends it in order: no new
-//! clients, answers to the requests in flight, then dirty data is destaged or kept.
+//! with sockets. [`Server::start`] opens everything. [`Server::stop`] stops in this order: it
+//! accepts no more clients, answers the requests in flight, then destages or keeps dirty data.
 
 pub mod control;
 mod error;

@@ -15,27 +15,28 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::error::ServeError;
 use crate::ownership::Ownership;
 
-/// How long an address that is taken is waited for.
+/// How long to wait for an address in use, and for the lock of a directory.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 /// A listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// The file comes first, as it must go first; see [`SocketFile`].
+    /// The file comes first because it must be dropped first; see [`SocketFile`].
     Unix(SocketFile, UnixListener),
     Tcp(TcpListener),
 }
 
-/// The file of a unix socket, removed when this is dropped, unless it is another's by then.
+/// The file of a unix socket. Dropping this removes the file, unless another process has replaced
+/// it.
 ///
-/// Dropped before its listener is closed: as long as the socket is open, nobody takes its file for one
-/// that is left over, and no other file has its inode.
+/// Drop this before the listener is closed: while the socket is open, no other server takes the
+/// file for a stale one, and no other file has its inode.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode of the file that was made.
+    /// Device and inode of the file that the server created.
     made: Option<(u64, u64)>,
 }
 
@@ -53,19 +54,19 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.made.is_some() && Self::identity(&self.path) == self.made {
-            // It may have been removed by hand; nothing depends on it.
+            // Someone may have removed it already; nothing depends on the removal.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 impl Listener {
-    /// Listens. A unix socket's file that nobody serves is replaced.
+    /// Listens on `address`. Replaces the file of a unix socket that no process listens on.
     ///
     /// # Errors
-    /// If a live process serves the address already, or it cannot be had.
+    /// If another process serves the address, or the system refuses it.
     pub fn bind(address: &Address, ownership: &Ownership) -> Result<Listener, ServeError> {
-        // A process that was killed a moment ago may still be on its way out.
+        // A process that was just killed may still be exiting.
         let until = Instant::now() + PATIENCE;
         loop {
             match Self::bind_now(address, ownership) {
@@ -91,13 +92,14 @@ impl Listener {
                 Ok(Listener::Tcp(listener))
             }
             Address::Unix(path) => {
-                // Dropped after the file, if this fails.
+                // Declared first, so that it is dropped after the file if this fails.
                 let _lock = lock_directory(path);
                 remove_stale(path)?;
                 let socket = Socket::new(Domain::UNIX, Type::STREAM, None);
                 let socket = socket.map_err(failed)?;
-                // The file is made with the permissions that the socket has: it is never open to
-                // more than may connect in the end, and nobody can connect before it listens.
+                // The kernel creates the file with the permissions of the socket. So the file never
+                // admits more users than configured, and nobody can connect before the socket
+                // listens.
                 let socket = File::from(OwnedFd::from(socket));
                 socket.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
                 let socket = Socket::from(OwnedFd::from(socket));
@@ -112,7 +114,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens; for TCP with the port that port 0 became.
+    /// The address that it listens on. For TCP port 0, this names the port that the system chose.
     pub fn address(&self) -> String {
         match self {
             Listener::Unix(file, _) => format!("unix:{}", file.path.display()),
@@ -123,7 +125,7 @@ impl Listener {
         }
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     pub fn accept(&self) -> io::Result<Socket> {
         match self {
             Listener::Unix(_, listener) => Ok(listener.accept()?.0.into()),
@@ -145,23 +147,24 @@ impl AsRawFd for Listener {
     }
 }
 
-/// Sends what the other side has room for.
+/// Sends as much as the socket accepts without blocking. Returns the number of bytes.
 ///
 /// # Errors
-/// [`io::ErrorKind::WouldBlock`] if that is nothing.
+/// [`io::ErrorKind::WouldBlock`] if the socket accepts nothing.
 pub(crate) fn send(socket: &Socket, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
     socket.send_vectored_with_flags(slices, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
 }
 
-/// Locks the directory of a socket, until the result is dropped. A server that starts looks whether
-/// somebody listens, removes the file if not, makes its own and listens. Without the lock, two servers
-/// that start together could each remove the other's file: between making it and listening, it looks
-/// like one that is left over.
+/// Locks the directory of a socket until the result is dropped. A starting server checks whether a
+/// process listens on the file, removes the file if not, creates its own and listens. Without the
+/// lock, two servers that start together could each remove the other's file, because a file looks
+/// stale until its server listens.
 ///
-/// A lock of the directory leaves no file behind, and ends with the process. A directory that cannot be
-/// locked, or is not there, is left to the calls that follow. So is one that another process keeps
-/// locked for longer than a server needs: anybody who may read a directory can lock it, and must not be
-/// able to prevent a start.
+/// A lock on the directory leaves no file behind, and ends with the process. If the directory
+/// cannot be locked or does not exist, the start continues without the lock, and the calls that
+/// follow report any error. It also continues if another process holds the lock for longer than a
+/// server needs: anyone who can read a directory can lock it, and must not be able to prevent a
+/// start.
 fn lock_directory(path: &Path) -> Option<File> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -178,7 +181,7 @@ fn lock_directory(path: &Path) -> Option<File> {
     }
 }
 
-/// Removes a socket's file that no process listens on. The caller has locked the directory.
+/// Removes the file of a socket that no process listens on. The caller has locked the directory.
 fn remove_stale(path: &Path) -> Result<(), ServeError> {
     let address = || format!("unix:{}", path.display());
     let failed = |source| ServeError::Listen { address: address(), source };
@@ -202,7 +205,7 @@ fn remove_stale(path: &Path) -> Result<(), ServeError> {
             }
         }
         Err(error) if gone(&error) => Ok(()),
-        // As many clients wait to be accepted as may.
+        // The listener's backlog is full.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             Err(ServeError::InUse { address: address() })
         }
@@ -304,7 +307,7 @@ mod tests {
         let lock = File::open(directory.path()).unwrap();
         lock.lock().unwrap();
         let listening = bind(&Address::Unix(path.clone())).unwrap();
-        // Nor does a socket that is in use look free.
+        // A socket in use is still recognised as in use.
         assert!(bind(&Address::Unix(path)).is_err());
         drop(listening);
     }

@@ -18,7 +18,7 @@ pub(crate) struct Ownership {
 }
 
 impl Default for Ownership {
-    /// This user's only.
+    /// Only this user can open the file.
     fn default() -> Self {
         Ownership { mode: 0o600, owner: None, group: None }
     }
@@ -28,14 +28,14 @@ impl Ownership {
     /// Looks up users and groups that are given by name.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If no user or group has the name.
     pub fn find(
         mode: FileMode,
         owner: Option<&str>,
         group: Option<&str>,
     ) -> Result<Ownership, ServeError> {
         let unknown = |what, name: &str| ServeError::NoSuch { what, name: name.to_owned() };
-        // (To the system the last number means to leave it as it is.)
+        // The system takes the largest number to mean "leave it unchanged".
         let numbered = |id: &u32| *id != u32::MAX;
         let owner =
             owner.map(|name| user(name).filter(numbered).ok_or_else(|| unknown("user", name)));
@@ -44,10 +44,10 @@ impl Ownership {
         Ok(Ownership { mode: mode.bits(), owner: owner.transpose()?, group: group.transpose()? })
     }
 
-    /// Gives a file that only this user can open.
+    /// Sets the owner, group and mode of a file that only this user can open so far.
     ///
     /// # Errors
-    /// If the system refuses it.
+    /// If the system refuses the change.
     pub fn give(&self, path: &Path) -> Result<(), ServeError> {
         let failed = |source| ServeError::Ownership { path: path.to_owned(), source };
         if self.owner.is_some() || self.group.is_some() {

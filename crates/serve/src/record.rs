@@ -1,19 +1,21 @@
 //! Records the requests of clients as a trace in Forebay's format.
 //!
-//! A connection notes each answered request in its list. A thread collects the lists ten times a
-//! second, sorts the requests by their arrival and writes them. Nothing is noted under the engine's
-//! lock.
+//! A connection notes each answered request in its list, without holding the engine's lock. A
+//! thread collects the lists ten times a second, sorts the requests by arrival time and writes
+//! them.
 //!
 //! With hashes, the connection's thread hashes each 4 KiB of a read's or write's data with
 //! XXH3-128. This finds equal contents but does not protect against malice: anyone can construct
-//! two blocks with one hash.
+//! two blocks with the same hash.
 //!
-//! For a sample, all requests are noted too: the thread counts them and the time between them, and
-//! writes the part of each that the sampler of `forebay sample` keeps. Only that part is hashed.
+//! To record a sample, connections still note all requests: the thread counts them and the time
+//! between them, and writes the part of each that the sampler of `forebay sample` keeps. Only
+//! requests that are kept whole are hashed.
 //!
-//! A failed recording ends and reports this ([`RecordingView`]); clients are still served. A file that
-//! takes no data, such as one on a file system whose server does not answer, blocks only the thread: the
-//! memory for noted requests is bounded, and so is the time that [`Recording::finish`] waits.
+//! A recording that fails ends and reports the failure ([`RecordingView`]); clients are still
+//! served. A file that accepts no data, such as one on a file system whose server does not answer,
+//! blocks only the thread: the memory for noted requests is bounded, and so is the time that
+//! [`Recording::finish`] waits.
 
 mod scribe;
 
@@ -33,12 +35,13 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use scribe::Scribe;
 
-/// Content that one hash stands for, bytes.
+/// Bytes of data that one hash covers.
 const UNIT_BYTES: usize = 4096;
 /// Bytes of a hash.
 const DIGEST_BYTES: usize = 16;
-/// Bytes of requests that are noted and not written. Beyond this, the recording fails. The thread itself
-/// holds half of it at most, so the other half is for the time in which it writes.
+/// Maximum size, in bytes, of the requests that are noted but not yet written. Beyond this, the
+/// recording fails. The thread holds back at most half of it; the other half is for requests that
+/// arrive while the thread writes.
 const WAITING_BYTES_MAX: i64 = 2 * scribe::HELD_BYTES_MAX;
 /// How long the file may take to accept the end of the trace.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -46,22 +49,24 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How to record.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecordOptions {
-    /// The trace to write.
+    /// The trace file to write.
     pub path: PathBuf,
     /// Whether to hash contents.
     pub hash: bool,
-    /// Which part to record, if not all. The rest is only counted.
+    /// The sample to record; `None` records all requests. Other requests are only counted.
     pub sample: Option<SampleSpec>,
 }
 
 /// What was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recorded {
-    /// Requests that came. Of a sample, as many or fewer were written, or more where they were cut.
+    /// Requests received. If a sample was recorded, the number written can be smaller, or larger
+    /// because the sampler splits requests.
     pub requests: u64,
-    /// What was written of them: all of them, or a sample's parts.
+    /// Requests written: all of them, or the parts that are in the sample.
     pub kept: u64,
-    /// Requests kept that were so slow that their time had to be their predecessor's.
+    /// Requests that reached the thread after a later one had been written, so that they were given
+    /// the time of their predecessor. This includes requests outside the sample.
     pub late: u64,
 }
 
@@ -81,12 +86,12 @@ pub(crate) struct RecordingStatus {
 pub(crate) struct RecordingView(Arc<Shared>);
 
 impl RecordingView {
-    /// How the recording failed, if it has.
+    /// The message of the failure, if the recording has failed.
     pub fn failure(&self) -> Option<&str> {
         self.0.failure.get().map(String::as_str)
     }
 
-    /// What there is to say.
+    /// The status, for `GET /status`.
     pub fn status(&self) -> RecordingStatus {
         RecordingStatus {
             path: self.0.path.clone(),
@@ -106,7 +111,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The memory that it takes.
+    /// Memory that the entry takes, in bytes.
     fn bytes(&self) -> i64 {
         (size_of::<Entry>() + self.hashes.len()) as i64
     }
@@ -122,15 +127,15 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Whether it hashes data, which then has to be in the requests' buffers.
+    /// Whether the recording hashes data, which must then be in the requests' buffers.
     pub fn hashes(&self) -> bool {
         self.shared.hash
     }
 
-    /// Notes answered requests; their buffers still hold the data.
+    /// Notes answered requests, whose buffers must still hold the data.
     pub fn note<'a>(&self, now: Nanos, done: impl Iterator<Item = &'a Done>) {
         if self.shared.failure.get().is_some() {
-            // Nobody collects the lists any more.
+            // The thread no longer collects the lists.
             return;
         }
         let hash = self.shared.hash;
@@ -150,13 +155,13 @@ impl Notes {
         let mut bytes = 0;
         let entries = done.map(entry).inspect(|entry| bytes += entry.bytes());
         if hash {
-            // Hashed before the list is locked.
+            // Hash the data before locking the list.
             let entries: Vec<Entry> = entries.collect();
             self.list().extend(entries);
         } else {
             self.list().extend(entries);
         }
-        // (Less than zero for a moment if the thread was faster.)
+        // The count is negative for a moment if the thread has written the entries already.
         let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if waiting > WAITING_BYTES_MAX {
             let path = self.shared.path.display();
@@ -173,7 +178,7 @@ impl Notes {
     }
 }
 
-/// A recording under way.
+/// A recording in progress.
 #[derive(Debug)]
 pub(crate) struct Recording {
     shared: Arc<Shared>,
@@ -189,15 +194,15 @@ struct Shared {
     over: AtomicBool,
     /// Requests recorded so far.
     requests: AtomicU64,
-    /// Bytes of requests that are noted and not written.
+    /// Bytes of requests that are noted but not yet written.
     waiting_bytes: AtomicI64,
-    /// What was recorded can be read up to some point, whatever happens next.
+    /// Whether a checkpoint was written: the trace up to it stays readable whatever happens next.
     saved: AtomicBool,
-    /// Writing has failed, in this way.
+    /// The message of the failure, once the recording has failed.
     failure: OnceLock<String>,
 }
 
-/// The file of a recording, before there is something to record. It is removed when it is dropped.
+/// The file of a recording that has not started. Dropping this removes the file.
 pub(crate) struct RecordingFile<'a> {
     options: &'a RecordOptions,
     sampler: Option<Sampler>,
@@ -205,17 +210,17 @@ pub(crate) struct RecordingFile<'a> {
 }
 
 impl<'a> RecordingFile<'a> {
-    /// Creates it.
+    /// Creates the file.
     ///
     /// # Errors
-    /// If it cannot be created, or there is no such sample.
+    /// If the file cannot be created, or the parameters of the sample are invalid.
     pub fn create(options: &'a RecordOptions) -> Result<Self, TraceError> {
         let sampler = options.sample.map(Sampler::new).transpose()?;
         let writer = ParquetTraceWriter::create_recording(&options.path)?;
         Ok(RecordingFile { options, sampler, writer })
     }
 
-    /// Begins to record. `oldest` says when the oldest request in flight arrived.
+    /// Starts the recording. `oldest` returns the arrival time of the oldest request in flight.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -246,7 +251,7 @@ impl<'a> RecordingFile<'a> {
 }
 
 impl Recording {
-    /// A list for a new connection.
+    /// Creates the list for a new connection.
     pub fn notes(&self) -> Notes {
         let list = List::default();
         let mut lists = self.shared.lists();
@@ -257,18 +262,19 @@ impl Recording {
         Notes { list, shared: self.shared.clone() }
     }
 
-    /// How it failed, if it has.
+    /// The message of the failure, if the recording has failed.
     pub fn failure(&self) -> Option<String> {
         self.shared.failure.get().cloned()
     }
 
-    /// For operators.
+    /// A view for operators.
     pub fn view(&self) -> RecordingView {
         RecordingView(self.shared.clone())
     }
 
-    /// Writes what is left, and ends the trace. Returns what was recorded; of a recording that has
-    /// failed, until then. It has failed, too, if its file does not take the rest in time.
+    /// Writes the remaining requests and ends the trace. Returns what was recorded, up to the
+    /// failure if the recording has failed. The recording also fails if its file does not accept
+    /// the remaining requests in time.
     pub fn finish(&self) -> Recorded {
         self.finish_within(PATIENCE)
     }
@@ -286,7 +292,7 @@ impl Recording {
         if thread.is_finished() {
             return thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
-        // The thread may be blocked in the kernel for ever. It ends with the process.
+        // The thread may be blocked in the kernel forever. It ends with the process.
         let path = self.shared.path.display();
         self.shared.give_up(
             &format!(
@@ -311,7 +317,8 @@ impl Shared {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says how writing has failed, once the writer is gone.
+    /// Ends a recording after a write error. The writer must be dropped first, so that a partial
+    /// file exists only if it is worth keeping.
     fn fail(&self, error: &TraceError) {
         let partial = self.partial();
         let kept = match partial.exists() {
@@ -323,7 +330,8 @@ impl Shared {
         ));
     }
 
-    /// Ends a recording whose thread may be blocked: says `why`, and what is kept.
+    /// Ends a recording whose thread may be blocked. The message consists of `why`, what is kept,
+    /// and `then`.
     fn give_up(&self, why: &str, then: &str) {
         let partial = self.partial();
         let kept = match self.saved.load(Ordering::Acquire) && partial.exists() {
@@ -333,23 +341,25 @@ impl Shared {
         self.end(format!("{why}; {kept}{then}"));
     }
 
-    /// Sets the failure. From now on, nobody collects what is noted.
+    /// Sets the message of the failure and drops all lists. From now on, requests are no longer
+    /// noted.
     fn end(&self, message: String) {
-        // It fails once.
+        // Only the first failure counts.
         let _ = self.failure.set(message);
         for list in self.lists().drain(..) {
             *list.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
         }
     }
 
-    /// The file's name until it is complete.
+    /// The name of the file until it is complete.
     fn partial(&self) -> PathBuf {
         let mut partial = self.path.clone().into_os_string();
         partial.push(".partial");
         partial.into()
     }
 
-    /// The hashes that the trace keeps: a sample has those of the requests that are wholly in it.
+    /// The hashes of a request for the trace. In a sample, only requests that are kept whole have
+    /// hashes.
     fn hashes(&self, done: &Done) -> Box<[u8]> {
         let submitted = &done.request;
         let request = Request {
@@ -367,7 +377,7 @@ impl Shared {
     }
 }
 
-/// The hashes of a request's data, where it covers whole units.
+/// Hashes the data of a successful request that covers whole units. Empty for any other request.
 fn hashes(done: &Done) -> Box<[u8]> {
     let request = &done.request;
     let whole = (request.offset | request.length).is_multiple_of(UNIT_BYTES as u64);
@@ -478,7 +488,7 @@ mod tests {
         assert_eq!((info.rate, info.bits), (0.3, 1));
     }
 
-    /// More requests than the writer keeps to itself.
+    /// More requests than the writer buffers.
     const MANY: usize = 300_000;
 
     #[test]
@@ -488,7 +498,7 @@ mod tests {
         let (notes, view, one) = (recording.notes(), recording.view(), done(100, Op::Read, 1));
         assert_eq!(view.failure(), None);
         notes.note(Nanos(500), std::iter::repeat_n(&one, MANY));
-        // (What arrived within the last `NOTED_WITHIN` is not written yet.)
+        // Requests that arrived within the last `NOTED_WITHIN` are not written yet.
         while view.failure().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -527,7 +537,7 @@ mod tests {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
         let recording = start_with(RecordOptions { path, hash: false, sample: None });
-        // What a pipe holds.
+        // Fill the pipe.
         writer.write_all(&[0; 64 << 10]).unwrap();
         (recording, reader, writer)
     }
@@ -553,7 +563,7 @@ mod tests {
         let recording = start(&path, None);
         let (shared, notes) = (recording.shared.clone(), recording.notes());
         let one = done(100, Op::Read, 1);
-        // As if this much waited already.
+        // As if this much were waiting already.
         shared.waiting_bytes.fetch_add(WAITING_BYTES_MAX, Ordering::Relaxed);
         notes.note(Nanos(500), [&one].into_iter());
         let failure = recording.failure().unwrap();
@@ -561,7 +571,7 @@ mod tests {
         assert!(words.iter().all(|word| failure.contains(word)), "{failure}");
         notes.note(Nanos(500), [&one].into_iter());
         assert!(notes.list().is_empty(), "nobody would collect it");
-        // Nor are lists of later connections kept.
+        // Lists of later connections are not kept either.
         (0..10).for_each(|_| drop(recording.notes()));
         assert!(shared.lists().is_empty());
         recording.finish();

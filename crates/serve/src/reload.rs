@@ -1,7 +1,7 @@
 //! Reads the configuration file again while the server runs.
 //!
-//! Some keys take effect at once; the others are named, so that the operator knows that they do
-//! not.
+//! Some keys take effect at once. The reload names the others, so that the operator knows that they
+//! require a restart.
 
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -15,29 +15,29 @@ use crate::signals::StopSignals;
 
 /// Keys that the engine applies, which may take a while: dirty data may have to be destaged.
 const OF_ENGINE: [&str; 3] = ["cache.write_policy", "cache.acknowledge", "cache.dram"];
-/// Keys that new connections are held to.
+/// Keys that apply to new connections.
 const OF_LIMITS: [&str; 4] = [
     "serve.volume_connections",
     "serve.handshake_timeout",
     "serve.stall_timeout",
     "serve.idle_timeout",
 ];
-/// The key that a stop obeys.
+/// The key that sets the default stop.
 const OF_STOP: &str = "flush.on_stop";
 
-/// What became of a configuration that was read again.
+/// The outcome of a configuration reload.
 #[derive(Debug)]
 pub struct Reload {
-    /// What can be said at once, line by line.
+    /// Messages that are available at once, one per line.
     pub lines: Vec<String>,
-    /// What the engine is being asked; ends with what became of it, and then ends a wait for
-    /// signals.
+    /// The thread that applies the remaining changes to the engine, if any. When they are done, it
+    /// ends a wait for signals ([`StopSignals::wait`]) and returns messages about the outcome.
     pub rest: Option<JoinHandle<Vec<String>>>,
 }
 
 impl Server {
-    /// Applies what can be applied of a configuration, and says what takes a restart. What is compared
-    /// is what the server runs, whatever the file said before.
+    /// Applies the changes that are possible at run time, and names those that require a restart.
+    /// Compares `new` with what the server runs, not with what the file said before.
     pub fn reload(&self, new: &Config) -> Reload {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = running.changed_keys(new);
@@ -60,7 +60,7 @@ impl Server {
             lines.push(format!("{key} now has its new value"));
         }
         let policy = new.cache.write_policy;
-        // What the file leaves open follows from the tiers that run, not from those of the next start.
+        // Defaults depend on the tiers that run now, not on those of the next start.
         let tiers = Config { flash: running.flash.clone(), ..new.clone() };
         let acknowledge = tiers.acknowledge_of_write_back();
         let policy =
@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-/// Applies what is the engine's.
+/// Applies the changes to the engine.
 fn apply(
     engine: &Arc<Engine>,
     policy: Option<(forebay_config::WritePolicy, Acknowledge)>,

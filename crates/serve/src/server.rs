@@ -26,13 +26,13 @@ pub struct Server {
     pub(crate) stop: Arc<StopRequest>,
     recording: Option<Arc<Recording>>,
     pub(crate) explain: Explain,
-    /// The configuration as far as it is in force; what the engine changes on its own is the engine's to
-    /// say.
+    /// The configuration in force, except for settings that the engine changes on its own: only the
+    /// engine knows their current values.
     pub(crate) running: Mutex<Config>,
 }
 
-/// What operators read of an engine's error: the fact, and what to do about it in the words of the program that
-/// serves.
+/// Turns an engine's error into a message for operators: what happened, and what to do, in the
+/// terms of the program that runs the server.
 pub type Explain = fn(&EngineError) -> String;
 
 /// What a server says once clients are welcome.
@@ -55,7 +55,7 @@ pub struct Reported {
     recording: bool,
 }
 
-/// What becomes of dirty data unless a stop says otherwise.
+/// What a stop does with dirty data by default.
 pub fn usual_stop(config: &Config) -> StopMode {
     match config.flush.on_stop {
         OnStop::Keep => StopMode::Keep,
@@ -64,13 +64,14 @@ pub fn usual_stop(config: &Config) -> StopMode {
 }
 
 impl Server {
-    /// Listens, opens the cache, saying ten times a second how far recovery is until told to give up,
-    /// and serves. Operators are answered from the first moment, clients when the cache is ready. What fails
-    /// then, `explain` explains to them.
+    /// Listens, opens the cache and serves. While the cache recovers, calls `progress` ten times a
+    /// second, and gives up if it returns [`ControlFlow::Break`]. Operators are answered from the
+    /// first moment, clients when the cache is ready. Operators receive later engine errors as
+    /// worded by `explain`.
     ///
     /// # Errors
-    /// If an address is taken, the recording cannot be created, or the engine cannot be opened. They are tried
-    /// in this order, so that a second server on the same address touches no device.
+    /// If an address is in use, the recording cannot be created, or the engine cannot be opened.
+    /// They are tried in this order, so that a second server on the same address touches no device.
     pub fn start(
         config: &Config,
         options: EngineOptions,
@@ -96,7 +97,7 @@ impl Server {
         let stop = Arc::new(StopRequest::new(usual_stop(config)));
         let token_file = &config.serve.control_token_file;
         let control = ControlServer::start(control, token_file, stop.clone())?;
-        // Before the engine creates files: a start that is refused leaves none.
+        // Created before the engine creates files, so that a refused start leaves none behind.
         let recording = match record {
             Some(record) => Some(
                 RecordingFile::create(record)
@@ -129,7 +130,7 @@ impl Server {
         Ok(Server { engine, nbd, control, stop, recording, explain, running })
     }
 
-    /// What there is to say once it runs.
+    /// The addresses, exports and process of the running server.
     pub fn ready(&self) -> Ready {
         Ready {
             nbd: self.nbd.address().to_owned(),
@@ -139,7 +140,8 @@ impl Server {
         }
     }
 
-    /// What the start has to say to an operator, apart from the engine's [`notices`](Engine::notices).
+    /// Messages for an operator about the start, in addition to the engine's
+    /// [`notices`](Engine::notices).
     pub fn notices(&self) -> Vec<String> {
         let wanted = self.running.lock().unwrap_or_else(PoisonError::into_inner).serve.connections;
         let most = self.nbd.connections_max();
@@ -157,8 +159,9 @@ impl Server {
         &self.engine
     }
 
-    /// What an operator who is not asking should be told of, since `reported` was made, apart from the engine's
-    /// [`faults`](Engine::faults).
+    /// Faults that an operator should learn of without asking, in addition to the engine's
+    /// [`faults`](Engine::faults). Returns those that `reported` does not contain yet, and adds
+    /// them.
     pub fn faults(&self, reported: &mut Reported) -> Vec<String> {
         let mut faults = self.nbd.faults(&mut reported.nbd);
         let failure = self.recording.as_ref().and_then(|recording| recording.failure());
@@ -169,35 +172,35 @@ impl Server {
         faults
     }
 
-    /// Begins the stop that was asked for over the control address, or the usual one: operators
-    /// who now ask for one that does more are refused.
+    /// Begins the stop that was requested over the control address, or the default one. From now
+    /// on, requests for a stop that does more are refused.
     pub fn begin_stop(&self) -> StopMode {
         self.stop.begin()
     }
 
-    /// Whether a stop was asked for over the control address, and how.
+    /// The stop that was requested over the control address, if any.
     pub fn stop_requested(&self) -> Option<StopMode> {
         self.stop.get()
     }
 
-    /// Lets clients go, then stops the engine as [`Engine::stop_unless`] does. Returns what there is to
-    /// say in any case, and the number of dirty blocks left on flash.
+    /// Disconnects clients, then stops the engine as [`Engine::stop_unless`] does. Returns a
+    /// report, even if the stop fails, and the number of dirty blocks left on flash.
     ///
     /// # Errors
-    /// If dirty data could not be brought where `mode` says; it is kept. A recording that has failed is
-    /// no error, [`Stopped`] says so.
+    /// If dirty data could not be moved to where `mode` requires; it is kept. A failed recording is
+    /// not an error: [`Stopped`] reports it.
     pub fn stop(
         self,
         mode: StopMode,
         progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> (Stopped, Result<u64, ServeError>) {
-        // Clients that wait for what cannot be are answered, so that they can go.
+        // Requests that cannot be completed are answered, so that their clients can disconnect.
         self.engine.prepare_stop();
         let news = self.engine.take_news();
         let mut stopped = self.nbd.stop();
         self.control.stopping();
         let mut engine = self.engine;
-        // A control request that is being answered holds the engine for a moment longer.
+        // A control request in progress holds a reference to the engine for a moment longer.
         let engine = loop {
             match Arc::try_unwrap(engine) {
                 Ok(engine) => break engine,
@@ -206,8 +209,8 @@ impl Server {
             std::thread::sleep(std::time::Duration::from_millis(5));
         };
         let ended = engine.stop_unless(mode, progress);
-        // The file of a recording may accept no data, so the data of clients comes first. It needs
-        // nothing of the engine any more: the connections, which are gone, have noted all answers.
+        // The file of a recording may accept no data, so the data of clients comes first. The
+        // recording no longer needs the engine: all connections have ended and noted their answers.
         if let Some(recording) = self.recording {
             stopped.recorded = recording.finish();
             stopped.recording_failure = recording.failure();
@@ -215,13 +218,13 @@ impl Server {
         let told = ended.as_ref().map(|&dirty_blocks| Ended::Stopped { mode, dirty_blocks });
         let told = told.map_err(self.explain);
         self.control.stopped(told);
-        // (It answers clients that wait for that.)
+        // Dropping it also answers the operators who are waiting for the stop.
         drop(self.control);
         (Stopped { news, ..stopped }, ended.map_err(ServeError::from))
     }
 }
 
-/// Refuses a backing store that this server exports: its start would wait for itself.
+/// Refuses a backing store that this server exports: the server would wait for its own start.
 fn refuse_own_exports(config: &Config) -> Result<(), ServeError> {
     let is_own = |backing: &str| {
         backing.parse::<NbdUri>().is_ok_and(|uri| is_same(&uri.address, &config.serve.nbd))
@@ -239,7 +242,7 @@ fn is_same(remote: &NbdAddress, local: &Address) -> bool {
     match (remote, local) {
         (NbdAddress::Unix(remote), Address::Unix(local)) => {
             let absolute = |path: &Path| {
-                // (The socket itself may not be there yet.)
+                // The socket itself may not exist yet.
                 let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let directory = directory.unwrap_or(Path::new(".")).canonicalize().ok()?;
                 Some(directory.join(path.file_name()?))

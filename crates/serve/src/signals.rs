@@ -1,4 +1,4 @@
-//! Signals that ask a server to stop, or to read its configuration again: counted, and waited for.
+//! Counts the signals that ask a server to stop or to reload its configuration, and waits for them.
 
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
@@ -12,16 +12,16 @@ static RELOADS: AtomicU32 = AtomicU32::new(0);
 static BELL_FD: AtomicI32 = AtomicI32::new(-1);
 static BELL: OnceLock<Doorbell> = OnceLock::new();
 
-/// The signals that would end this process, but that its parent let it ignore, as `nohup` does.
+/// Termination signals that this process inherited as ignored, as it does under `nohup`.
 #[derive(Clone, Debug)]
 pub struct IgnoredSignals(Vec<libc::c_int>);
 
 impl IgnoredSignals {
-    /// Finds the signals that are ignored now; to be called before handlers are installed.
+    /// Returns the signals that are ignored now. Call this before installing handlers.
     pub fn now() -> IgnoredSignals {
         let is_ignored = |signal: &libc::c_int| {
-            // SAFETY: without a new action, this only reads the present one into `action`, for which
-            // all-zero bytes are valid.
+            // SAFETY: without a new action, this only reads the current one into `action`, for
+            // which all-zero bytes are valid.
             let (done, action) = unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 (libc::sigaction(*signal, std::ptr::null(), &mut action), action)
@@ -32,26 +32,27 @@ impl IgnoredSignals {
         IgnoredSignals(signals.into_iter().filter(is_ignored).collect())
     }
 
-    /// Ignores them again, after something has installed handlers for them.
+    /// Ignores these signals again, after other code has installed handlers for them.
     pub fn restore(&self) {
         for &signal in &self.0 {
-            // SAFETY: no handler runs.
+            // SAFETY: `SIG_IGN` installs no handler.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
     }
 }
 
-/// SIGTERM and SIGINT, and SIGHUP, from [`StopSignals::install`] on. There is one set for the process.
+/// Counts SIGTERM and SIGINT (stop) and SIGHUP (reload), from [`StopSignals::install`] on. All
+/// values share the counters of the process.
 #[derive(Debug)]
 pub struct StopSignals {
     bell: &'static Doorbell,
 }
 
 impl StopSignals {
-    /// Takes the signals over from their former owner.
+    /// Installs handlers for the signals, in place of any earlier ones.
     ///
     /// # Errors
-    /// If a file descriptor or the handlers cannot be had.
+    /// If a file descriptor cannot be created, or a handler cannot be installed.
     pub fn install() -> std::io::Result<StopSignals> {
         let bell = match BELL.get() {
             Some(bell) => bell,
@@ -74,29 +75,29 @@ impl StopSignals {
                 return Err(std::io::Error::last_os_error());
             }
         }
-        // A limit on the size of files fails the write, as a full disk does; by default it ends the
-        // process.
-        // SAFETY: no handler runs.
+        // A write beyond the file size limit (`ulimit -f`) then fails, as on a full disk. By
+        // default, the signal ends the process.
+        // SAFETY: `SIG_IGN` installs no handler.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         Ok(StopSignals { bell })
     }
 
-    /// Signals that ask for another look at the configuration, so far.
+    /// Number of signals so far that asked for a reload of the configuration.
     pub fn reloads(&self) -> u32 {
         RELOADS.load(Ordering::Acquire)
     }
 
-    /// Signals that ask for a stop, so far.
+    /// Number of signals so far that asked for a stop.
     pub fn count(&self) -> u32 {
         COUNT.load(Ordering::Acquire)
     }
 
-    /// Waits until a signal comes, the bell is rung by other means, or the time is up.
+    /// Waits until a signal arrives, other code rings the doorbell, or `time` has passed.
     pub fn wait(&self, time: Duration) {
         self.bell.wait(Some(Instant::now() + time));
     }
 
-    /// Ends a wait, from anywhere.
+    /// Ends a wait. Can be called from any thread.
     pub(crate) fn wake() {
         if let Some(bell) = BELL.get() {
             bell.ring();

@@ -1,36 +1,36 @@
-//! Waiting for a socket, a bell, or a time.
+//! Waits for a socket, a doorbell or a timeout.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// What is wanted of a socket.
+/// Events of a socket to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Interest {
-    /// To read from it.
+    /// The socket can be read.
     pub readable: bool,
-    /// To write to it.
+    /// The socket can be written.
     pub writable: bool,
-    /// To learn that it has failed, or is closed in both directions.
+    /// The socket has failed, or is closed in both directions.
     pub closed: bool,
 }
 
 /// What [`either`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ready {
-    /// The socket can be read, or has failed, and that is of interest.
+    /// The socket can be read or has failed, and [`Interest::readable`] is set.
     pub readable: bool,
-    /// The socket can be written, or has failed, and that is of interest.
+    /// The socket can be written or has failed, and [`Interest::writable`] is set.
     pub writable: bool,
-    /// The socket has failed or is closed in both directions, and that is of interest, but neither
-    /// reading nor writing is: these would say why.
+    /// The socket has failed or is closed in both directions, and only [`Interest::closed`] is set:
+    /// otherwise a read or a write reports the reason.
     pub closed: bool,
-    /// The bell rang.
+    /// The doorbell rang.
     pub bell: bool,
 }
 
-/// Waits until the socket is ready for what is of interest, the bell has rung, or `time` is up (without
-/// one: for ever). A socket that is of no interest is not looked at.
+/// Waits until the socket has an event in `interest`, the doorbell rings, or `time` has passed
+/// (`None`: no limit). Without any interest, the socket is ignored.
 pub(crate) fn either(
     socket: RawFd,
     interest: Interest,
@@ -39,14 +39,14 @@ pub(crate) fn either(
 ) -> io::Result<Ready> {
     let Interest { readable, writable, closed } = interest;
     let events = if readable { libc::POLLIN } else { 0 } | if writable { libc::POLLOUT } else { 0 };
-    // A negative descriptor is passed over. For any other, the kernel always reports a failure, and that
+    // The kernel ignores a negative descriptor. For any other, it always reports failures, and that
     // both directions are closed.
     let socket = if events == 0 && !closed { -1 } else { socket };
     let mut watched = [
         libc::pollfd { fd: socket, events, revents: 0 },
         libc::pollfd { fd: bell.unwrap_or(-1), events: libc::POLLIN, revents: 0 },
     ];
-    // Rounded up, so that the time is up when the wait is over.
+    // Rounded up, so that the wait does not end before `time` has passed.
     let millis = time
         .map_or(-1, |time| libc::c_int::try_from(time.as_millis() + 1).unwrap_or(libc::c_int::MAX));
     loop {

@@ -1,5 +1,5 @@
-//! How connections end: clients say goodbye, vanish or take no replies, and the server stops. Everything runs
-//! over real sockets.
+//! How connections end: clients disconnect, vanish or read no replies, and the server stops. All
+//! tests use real sockets.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -20,9 +20,9 @@ const FLUSH: u16 = 3;
 const ESHUTDOWN: u32 = 108;
 const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
-/// Within this time, whatever a test waits for must have happened.
+/// Time limit for anything that a test waits for.
 const SOON: Duration = Duration::from_secs(20);
-/// The server has taken what a client sent before.
+/// Long enough for the server to accept what a client has sent.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A server with one volume of 64 MiB and no flash.
@@ -33,12 +33,13 @@ struct Served {
 }
 
 impl Served {
-    /// Starts it, with more lines in its section `[serve]`.
+    /// Starts a server, with more lines in its section `[serve]`.
     fn start(more: &str) -> Served {
         Served::start_slow("", more, None)
     }
 
-    /// Starts it with a store that is as slow as `shape` says, and records a trace in `record`.
+    /// Starts a server whose backing store is as slow as `shape` says, and records a trace in
+    /// `record`.
     fn start_slow(shape: &str, more: &str, record: Option<&str>) -> Served {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
@@ -82,7 +83,7 @@ impl Served {
         assert_eq!(reply.code, 200, "{}", reply.body);
     }
 
-    /// Waits until so many requests are in flight.
+    /// Waits until `count` requests are in flight.
     fn wait_for_in_flight(&self, count: u64) {
         let until = Instant::now() + SOON;
         while self.status()["in_flight"] != count {
@@ -138,7 +139,8 @@ impl Client {
         self.0.write_all(&vec![byte; length as usize]).unwrap();
     }
 
-    /// Takes the reply to the only request in flight, which must succeed, with so many bytes of data.
+    /// Reads the reply to the only request in flight, which must succeed, and its `data_bytes`
+    /// bytes of data.
     fn reply(&mut self, data_bytes: u32) -> Vec<u8> {
         let mut head = [0; 16];
         self.0.read_exact(&mut head).unwrap();
@@ -148,7 +150,7 @@ impl Client {
         data
     }
 
-    /// Takes replies until the connection ends: the length of each request, and its error.
+    /// Reads replies until the connection ends. Returns the length and the error of each request.
     fn replies(&mut self) -> Vec<(u32, u32)> {
         let mut replies = Vec::new();
         let mut head = [0; 16];
@@ -167,8 +169,8 @@ impl Client {
 
 #[test]
 fn requests_before_a_disconnect_are_answered_after_a_half_close() {
-    // More reads than the server takes before the client takes replies. The others, and the goodbye, wait in
-    // the socket or in the server's buffer.
+    // More reads than the server accepts before the client reads replies. The others, and the
+    // disconnect, wait in the socket or in the server's buffer.
     let served = Served::start("");
     let mut client = Client::connect(&served);
     (0..40).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
@@ -198,7 +200,7 @@ fn a_client_that_vanishes_is_noticed_while_it_has_no_room() {
     served.stop();
 }
 
-/// Clients that leave no memory for large requests to others, and take no replies.
+/// Clients that leave others no memory for large requests, and read no replies.
 fn hoarders(served: &Served) -> Vec<Client> {
     let mut hoarders: Vec<Client> = (0..2).map(|_| Client::connect(served)).collect();
     hoarders.iter_mut().for_each(|hoarder| hoarder.request(READ, 0, 32 * MIB));
@@ -223,7 +225,7 @@ fn a_client_that_vanishes_is_noticed_while_it_waits_for_memory() {
 #[test]
 fn a_stop_ends_a_connection_that_waits_for_memory() {
     let served = Served::start("stall_timeout = '1h'\n");
-    // The stop comes to this one first, while the others still hold the memory.
+    // The stop reaches this client first, while the others still hold the memory.
     let mut client = Client::connect(&served);
     let hoarders = hoarders(&served);
     client.request(READ, 0, 32 * MIB);
@@ -243,7 +245,7 @@ fn a_client_that_takes_no_replies_after_its_disconnect_is_idle() {
     client.request(DISCONNECT, 0, 0);
     served.wait_for_connections(0);
     assert_eq!(served.nbd(&["closed", "idle_timeout"]), 1);
-    // One that takes its replies is not.
+    // A client that reads its replies is not idle.
     let mut client = Client::connect(&served);
     (0..10).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
     client.request(DISCONNECT, 0, 0);
@@ -253,7 +255,7 @@ fn a_client_that_takes_no_replies_after_its_disconnect_is_idle() {
     served.stop();
 }
 
-/// Stops the server while a client has requests in flight. Only then, the client takes its replies.
+/// Stops the server while a client has requests in flight. The client reads its replies only then.
 fn replies_after_a_stop(served: Served, mut client: Client) -> Vec<(u32, u32)> {
     std::thread::sleep(A_WHILE);
     let stopping = std::thread::spawn(move || served.stop());
@@ -334,7 +336,7 @@ fn a_client_that_sends_its_handshake_byte_by_byte_is_late() {
     served.stop();
 }
 
-/// What `ctl stop` gets for an answer.
+/// Orders a stop as `ctl stop` does, and returns the answer.
 fn order_stop(config: &Config, query: &str) -> control::Reply {
     control::ask(&config.serve.control, None, "POST", &format!("/stop?{query}")).unwrap()
 }

@@ -1,6 +1,6 @@
-//! What a server exports, what its documentation says it exports, and what the example alerts and the
-//! dashboard ask for are the same metrics. (`tests/integration/monitoring.sh` evaluates all of them with
-//! Prometheus.)
+//! The metrics that a server exports are those that its documentation lists, and include those that
+//! the example alerts and the dashboard use. (`tests/integration/monitoring.sh` evaluates all of
+//! them with Prometheus.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -13,7 +13,7 @@ use forebay_serve::{Server, control};
 /// Type and labels of a metric.
 type Described = (String, BTreeSet<String>);
 
-/// What a server with two volumes and flash exports, by name.
+/// The metrics that a server with two volumes and flash exports, by name.
 fn exported() -> BTreeMap<String, Described> {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
@@ -60,7 +60,7 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What stands between backticks.
+/// The parts of a text between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -112,7 +112,7 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
             asked = names;
         }
     }
-    // What an operator cannot see on the dashboard has a reason.
+    // Only these metrics may be missing from the dashboard.
     let not_shown =
         ["forebay_build_info", "forebay_connections_accepted_total", "forebay_recording"];
     let also = ["forebay_backing_syncs_total"];

@@ -4,7 +4,7 @@ use forebay_block::Nanos;
 use forebay_config::{Config, Distribution, Shape, Size, TimeSpan};
 use forebay_model::{Disk, Latency, Profile};
 
-/// Bytes on one disk before the next one's turn, of a shape with several disks.
+/// Stripe size of a shape with several disks, in bytes.
 const STRIPE_BYTES: u64 = 256 << 10;
 
 /// The device that `name` means in `config`: a `[shape.NAME]`, else a device that
@@ -16,12 +16,12 @@ pub fn device_profile(config: &Config, name: &str) -> Option<Profile> {
     }
 }
 
-/// The device that a shape stands for: the one it starts from, with what it says put in place.
-/// `None` if it starts from one that does not exist.
+/// The device that a shape describes: its base device, with the values of the shape in place of
+/// those of the device. `None` if the base device does not exist.
 ///
-/// A shape that starts from nothing does one operation at a time, and syncs and transfers take no
-/// time. One that seeks or rotates is a disk, or as many of them as it has parallelism, striped by
-/// 256 KiB; its shortest seek takes no time.
+/// A shape without a base device performs one operation at a time, and its syncs and transfers take
+/// no time unless it says otherwise. If it seeks or rotates, it is a disk, or as many disks as its
+/// parallelism, striped by 256 KiB; its shortest seek takes no time.
 pub fn profile(shape: &Shape) -> Option<Profile> {
     let from = match &shape.device {
         Some(name) => Profile::named(name)?,
@@ -38,7 +38,7 @@ pub fn profile(shape: &Shape) -> Option<Profile> {
         },
     };
     let sync = match shape.distribution {
-        // The points were measured of reads and writes.
+        // The percentiles describe reads and writes, not syncs.
         Some(Distribution::Percentiles) => {
             Latency::Fixed(shape.sync_latency.map_or(from.sync.mean(), TimeSpan::nanos))
         }
@@ -57,7 +57,7 @@ pub fn profile(shape: &Shape) -> Option<Profile> {
     })
 }
 
-/// Latencies about `mean` as the shape's distribution says.
+/// Latencies around `mean`, with the distribution of the shape.
 fn scattered(shape: &Shape, mean: Nanos) -> Latency {
     match shape.distribution {
         None | Some(Distribution::Fixed) => Latency::Fixed(mean),

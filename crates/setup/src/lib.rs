@@ -1,8 +1,8 @@
-//! From the words of the configuration file to the parameters of the machine and of its devices.
+//! Turns the configuration file into the parameters of the machine and of its devices.
 //!
-//! The server, the replayer and the simulator read the same file; what its words mean is said
-//! here once, so that a simulated cache is built from the very numbers of the real one. Nothing
-//! here opens a device.
+//! The server, the replayer and the simulator read the same file. Only this crate interprets it, so
+//! that a simulated cache is built from exactly the same numbers as the real one. Nothing here
+//! opens a device.
 //!
 //! ```
 //! use forebay_config::Config;

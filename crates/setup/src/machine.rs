@@ -12,20 +12,21 @@ use forebay_config::Config;
 use forebay_flash::{Geometry, GeometryError, Options, POSITIONS_MAX};
 use forebay_replacement::ParameterError;
 
-/// Bytes of the smallest page.
+/// Smallest page size, in bytes.
 const SECTOR: u64 = 512;
-/// Bytes of a line if the configuration does not say.
+/// Default size of a line, in bytes.
 const LINE: u64 = 1 << 20;
-/// Slots for copies under way, for each shard.
+/// Number of bounce frames for each shard.
 const BOUNCE_FRAMES_PER_SHARD: u32 = 128;
-/// Blocks that the index of a cache has room for: of all shards together no more than of one.
+/// Maximum number of blocks of a cache: all its shards together may have no more than the index of
+/// one shard can hold.
 const BLOCKS_MAX: u64 = CacheConfig::ENTRIES_MAX as u64;
-/// What gives the flash tier its size.
+/// The settings that determine the size of the flash tier.
 const FLASH: &str = "the flash tier (flash.size, or the size of its device)";
-/// Pieces of requests that can wait at once.
+/// Maximum number of pieces of requests that can wait at the same time.
 const WAITERS_MAX: u32 = 64 << 10;
 
-/// A configuration from which no machine can be built.
+/// Why no machine can be built from a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -41,7 +42,7 @@ pub enum SetupError {
          cache.block_size"
     )]
     TooManyBlocks {
-        /// What gives the tier its size.
+        /// The settings that determine the size of the tier.
         what: &'static str,
     },
     /// A shard has more blocks in memory than it can transfer at the same time.
@@ -56,7 +57,7 @@ pub enum SetupError {
         layout = if *slots { "set flash.layout = \"log\" and " } else { "set " }
     )]
     Transfers {
-        /// Blocks in memory that a shard can have at most.
+        /// Maximum number of blocks in memory of one shard.
         per_shard: u32,
         /// The size of a block.
         block_size: BlockSize,
@@ -71,12 +72,12 @@ pub enum SetupError {
          flash.layout = \"log\""
     )]
     SlotsShards,
-    /// The policies do not go together.
+    /// The policies cannot be combined.
     #[error("cache.relation = \"{relation}\": {why}")]
     Combination {
         /// The relation of the tiers.
         relation: Relation,
-        /// What is missing.
+        /// The reason.
         why: &'static str,
     },
     /// The machine refuses its parameters for another reason.
@@ -90,10 +91,10 @@ pub enum SetupError {
         /// Each key, with what is wrong.
         wrong: Vec<(&'static str, String)>,
     },
-    /// A replacement policy cannot have a parameter.
+    /// A parameter of a replacement policy is invalid.
     #[error("{0}")]
     Parameter(ParameterError),
-    /// This version has no such write policy.
+    /// This version does not support the write policy.
     #[error("this version does not support the write policy \"{0}\"")]
     WritePolicy(words::WritePolicy),
     /// The system has too little memory for the bookkeeping.
@@ -108,12 +109,12 @@ pub enum SetupError {
         /// Bytes that the system has available.
         available: u64,
     },
-    /// The flash tier cannot be divided as asked.
+    /// The flash tier cannot be divided as configured.
     #[error("the flash tier {} cannot be used: {error}; nothing was written", path.display())]
     Geometry {
         /// The flash tier.
         path: PathBuf,
-        /// What does not go together.
+        /// The reason.
         error: GeometryError,
     },
 }
@@ -122,13 +123,14 @@ pub enum SetupError {
 /// one.
 ///
 /// # Errors
-/// If the file asks for something that this version does not have, or the flash tier is too
+/// If the file asks for something that this version does not support, or the flash tier is too
 /// small.
 pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheConfig, SetupError> {
     let block_size = BlockSize::new(config.cache.block_size.bytes())?;
     let dram_blocks =
         u32::try_from(config.cache.dram_blocks()).map_err(|_| SetupError::DramTooLarge)?;
-    // One lock protects all shards, so more than one would only cost time unless asked for.
+    // One lock protects all shards, so more shards would only cost time. There is more than one
+    // only if the configuration says so.
     let shards = config.workers.shards.clamp(1, 64) as u8;
     let flash = match (&config.flash, flash_bytes) {
         (Some(flash), Some(bytes)) => {
@@ -163,19 +165,20 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),
     };
-    // Of a flash tier that is not open yet nothing is known: without one, no other relation is possible.
+    // As long as the flash tier is not open, check the machine without it. Without a flash tier,
+    // only the exclusive relation is possible.
     let known = flash_bytes.is_some() || config.flash.is_none();
     let relation = if known { cache.relation } else { Relation::Exclusive };
     check_machine(&CacheConfig { relation, ..cache.clone() })?;
     Ok(cache)
 }
 
-/// Checks the numbers of a machine; of its flash tier, the geometry may be that of an existing one.
+/// Checks the parameters of a machine, whose flash geometry may be that of an existing tier.
 ///
 /// # Errors
-/// If there are too many blocks, or the numbers do not go together.
+/// If there are too many blocks, or the parameters cannot be combined.
 pub fn check_machine(cache: &CacheConfig) -> Result<(), SetupError> {
-    // Each shard has one entry more.
+    // Each shard has one additional entry.
     let memory =
         u64::from(cache.dram_blocks) + u64::from(cache.spare_frames) + u64::from(cache.shards);
     check_blocks(memory, "cache.dram")?;
@@ -192,11 +195,12 @@ fn bypass(bypass: &words::Bypass, block_size: BlockSize) -> Bypass {
     }
 }
 
-/// Why a cache cannot be built, in the words of the configuration file. The cache has `memory` blocks in memory.
+/// Why a cache cannot be built, in the terms of the configuration file. The cache has `memory`
+/// blocks in memory.
 fn refusal(error: ConfigError, cache: &CacheConfig, memory: u64) -> SetupError {
     match error {
         ConfigError::Combination { relation, why } => SetupError::Combination { relation, why },
-        // Each would need an index of all cells, and would replace by a list of its own.
+        // Each shard would need an index of all cells, and its own list for replacement.
         ConfigError::SlotsShards => SetupError::SlotsShards,
         ConfigError::Transfers { .. } => {
             let per_shard =
@@ -212,13 +216,13 @@ fn refusal(error: ConfigError, cache: &CacheConfig, memory: u64) -> SetupError {
     }
 }
 
-/// What is wrong with keys of a section.
+/// Says what is wrong with the keys of a section.
 fn named(section: &str, wrong: &[(&str, String)]) -> String {
     let wrong = wrong.iter().map(|(key, why)| format!("{section}.{key} {why}"));
     wrong.collect::<Vec<_>>().join("; ")
 }
 
-/// Refuses more blocks than an index has room for, of whatever tier.
+/// Refuses more blocks than an index has room for.
 fn check_blocks(blocks: u64, what: &'static str) -> Result<(), SetupError> {
     match blocks > BLOCKS_MAX {
         true => Err(SetupError::TooManyBlocks { what }),
@@ -226,10 +230,10 @@ fn check_blocks(blocks: u64, what: &'static str) -> Result<(), SetupError> {
     }
 }
 
-/// How a flash device of `bytes` bytes is divided.
+/// The geometry of a flash device of `bytes` bytes.
 ///
 /// # Errors
-/// If it is too small, or the numbers do not go together.
+/// If the device is too small, or the parameters cannot be combined.
 pub fn geometry(
     flash: &words::Flash,
     bytes: u64,
@@ -266,8 +270,8 @@ pub fn geometry(
     Ok(g)
 }
 
-/// Bytes of a page of a new tier: in the slots layout only the journal is written page by page, so that they are as
-/// small as a disk's sectors, unless a device is too large to be addressed so.
+/// Page size of a new tier, in bytes. In the slots layout, only the journal is written in pages, so
+/// pages are as small as a disk's sectors, unless the device has too many sectors to address.
 fn page_bytes(layout: words::FlashLayout, bytes: u64) -> u32 {
     let small = layout == words::FlashLayout::Slots && bytes / SECTOR <= POSITIONS_MAX;
     if small { SECTOR as u32 } else { 4096 }
@@ -304,7 +308,7 @@ fn flash_config(
     Ok(flash)
 }
 
-/// The layout, with its own parameters; the number of blocks is left to [`count_blocks`].
+/// The layout, with its own parameters; [`count_blocks`] sets the number of blocks.
 fn layout(flash: &words::Flash) -> Result<FlashLayout, SetupError> {
     match flash.layout() {
         words::FlashLayout::Log => Ok(FlashLayout::Log {
@@ -324,7 +328,8 @@ fn layout(flash: &words::Flash) -> Result<FlashLayout, SetupError> {
     }
 }
 
-/// How many blocks flash holds, by its geometry, which also limits the regions that it can reserve.
+/// Sets the number of blocks that flash holds, and limits its reserved regions, according to the
+/// geometry.
 ///
 /// # Errors
 /// If there are more blocks than an index can hold.
@@ -344,7 +349,7 @@ pub fn count_blocks(flash: &mut FlashConfig) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// Cells that do not count for replacement: records in flight to and from flash.
+/// Number of cells that replacement leaves free, for records in flight to and from flash.
 fn spare_cells(cells: u32) -> u32 {
     (cells / 128).clamp(128.min(cells / 4), 8192)
 }
@@ -368,19 +373,19 @@ fn relation(relation: words::Relation) -> Relation {
     }
 }
 
-/// Refuses policies that do not go together.
+/// Refuses policies that cannot be combined.
 ///
 /// # Errors
-/// With the reason.
+/// If the policies cannot be combined, with the reason.
 pub fn check_combination(combination: &Combination) -> Result<(), SetupError> {
     let relation = combination.relation;
     combination.check().map_err(|why| SetupError::Combination { relation, why })
 }
 
-/// A write policy and an acknowledgement, in the machine's words.
+/// Translates a write policy and an acknowledgement of the configuration into those of the machine.
 ///
 /// # Errors
-/// If this version has no such policy.
+/// If this version does not support the policy.
 pub fn policy(
     policy: words::WritePolicy,
     acknowledge: words::Acknowledge,
@@ -388,8 +393,8 @@ pub fn policy(
     Ok((write_policy(policy)?, acknowledged(acknowledge)))
 }
 
-/// A machine's write policy and acknowledgement in the words of the configuration; of two words
-/// for one policy, the first.
+/// Translates a machine's write policy and acknowledgement into those of the configuration. If two
+/// names stand for one policy, returns the first.
 pub fn policy_words(
     policy: WritePolicy,
     acknowledge: Acknowledge,
@@ -496,7 +501,7 @@ mod tests {
         assert!(error.contains("cache.dram") && error.contains("to 2 or more"), "{error}");
         of(64, 2).unwrap();
         of(126, 2).unwrap();
-        // In slots there is one shard: another layout is the way out, and the message has to say so.
+        // The slots layout supports one shard, so the message must suggest the other layout.
         let text = "[cache]\ndram = '100GiB'\n[flash]\npath = '/dev/x'\nsize = '1TiB'";
         let error = cache_config(&config(text), Some(1 << 40)).unwrap_err().to_string();
         for part in ["flash.layout = \"log\" and `shards`", "less than 64 GiB", "cache.block_size"]

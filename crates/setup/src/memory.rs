@@ -1,26 +1,28 @@
-//! Whether this machine has the memory that a cache keeps its books in.
+//! Checks whether this computer has enough memory for the bookkeeping of a cache.
 
 use forebay_cache::CacheConfig;
 use forebay_replacement::{Admission, AdmissionParameters, Parameters, Policy, Replacement};
 
 use crate::machine::SetupError;
 
-/// Bookkeeping of a block in memory, without what the replacement policy keeps of it;
+/// Bytes of bookkeeping for a block in memory, without those of the replacement policy;
 /// `docs/performance.md` has the measurements.
 const BYTES_IN_MEMORY: u64 = 48;
-/// Where it is found without the engine's lock.
+/// Additional bytes for a block in memory, to find it without the engine's lock.
 const BYTES_OF_PUBLISHED: u64 = 31;
-/// More of it in front of a flash log: what may be known of its record there.
+/// Additional bytes for a block in memory if flash has the log layout: what may be known about its
+/// record there.
 const BYTES_OF_RECORD: u64 = 13;
-/// More of it in front of the slots layout, without what the replacement policy of flash keeps of it: its record, its
-/// place in that policy, and what says that it came back.
+/// Additional bytes for a block in memory if flash has the slots layout, without those of the
+/// replacement policy of flash: its record, its place in that policy, and a note that it came back.
 const BYTES_OF_CELL: u64 = 30;
-/// Bookkeeping of a block in the flash log.
+/// Bytes of bookkeeping for a block in the flash log.
 const BYTES_IN_LOG: u64 = 49;
-/// Bookkeeping of a block in the flash slots layout, without what its replacement policy keeps of it.
+/// Bytes of bookkeeping for a block in the flash slots layout, without those of the replacement
+/// policy.
 const BYTES_IN_SLOTS: u64 = 58;
 
-/// About how many bytes of bookkeeping a cache has in memory, the data themselves not counted.
+/// Approximate size of the bookkeeping that a cache keeps in memory, in bytes, without the data.
 pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
     let memory = u64::from(cache.dram_blocks) + u64::from(cache.spare_frames);
     let flash = cache.flash.as_ref().map_or(0, |flash| {
@@ -38,26 +40,26 @@ pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
     memory * (BYTES_IN_MEMORY + published + record + bytes_of_policy(&cache.replacement)) + flash
 }
 
-/// What the replacement policy keeps of a block, ghosts and sketches included.
+/// Bytes that the replacement policy keeps for each block, including ghosts and sketches.
 fn bytes_of_policy(parameters: &Parameters) -> u64 {
     const BLOCKS: u32 = 1 << 14;
     let policy = Replacement::new(BLOCKS, BLOCKS, parameters);
     policy.metadata_bytes().div_ceil(u64::from(BLOCKS))
 }
 
-/// What the admission policy keeps of a block on flash, at most.
+/// Maximum number of bytes that the admission policy keeps for each block on flash.
 fn bytes_of_admission(parameters: &AdmissionParameters) -> u64 {
-    // (One spot more than a power of two: tables are largest there.)
+    // Slightly more than a power of two, where tables are largest in proportion.
     const BLOCKS: u32 = (1 << 14) + 4;
     let bytes = Admission::new(1, BLOCKS, parameters).map_or(0, |a| a.metadata_bytes());
     bytes.div_ceil(u64::from(BLOCKS))
 }
 
-/// Refuses a cache whose bookkeeping this machine has no memory for: allocating it would end the
-/// process.
+/// Refuses a cache whose bookkeeping does not fit into the memory of this computer: allocating it
+/// would end the process.
 ///
 /// # Errors
-/// If the bookkeeping takes more than the system says is available.
+/// If the bookkeeping takes more memory than the system reports as available.
 pub fn check_bookkeeping(cache: &CacheConfig) -> Result<(), SetupError> {
     match available_memory() {
         Some(available) => check(bookkeeping_bytes(cache), available),
@@ -72,7 +74,8 @@ fn check(wanted: u64, available: u64) -> Result<(), SetupError> {
     Err(SetupError::Memory { needed: wanted, available })
 }
 
-/// Bytes that the system says it could give without swapping; nothing where it does not say.
+/// Memory that the system reports as available without swapping, in bytes; `None` if the system
+/// does not report it.
 pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

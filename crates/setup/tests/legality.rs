@@ -1,8 +1,9 @@
-//! Goal: every combination of policies either runs, or is refused by the configuration with the reason; and which of
-//! them it is, one function says: `Combination::check`.
+//! Goal: every combination of policies either runs, or is refused by the configuration with the
+//! reason, and one function decides which: `Combination::check`.
 //!
-//! Method: all combinations of relation, write policy, acknowledgement, layout, admission and replacement on flash,
-//! each as a configuration file; the policies of memory, which go with everything, take turns.
+//! Method: all combinations of relation, write policy, acknowledgement, layout, admission and
+//! replacement on flash, each as a configuration file. The replacement policies of memory, which
+//! work with everything, take turns.
 
 use forebay_cache::{Acknowledge, Cache, Combination, FlashCombination, Relation, Written};
 use forebay_config::{Config, FlashReplacement};
@@ -27,7 +28,7 @@ const REPLACEMENTS: [Option<&str>; 14] = [
     Some("hr-lru"),
 ];
 
-/// A combination, in the words of the configuration.
+/// A combination, in the terms of the configuration.
 #[derive(Clone, Copy, Debug)]
 struct Words {
     relation: Relation,
@@ -90,7 +91,8 @@ fn text(w: &Words) -> String {
     )
 }
 
-/// Why the words alone cannot be: a key that means nothing where it stands.
+/// Why the configuration is invalid whatever the cache supports: part of the message about a key
+/// that has no meaning there.
 fn misplaced(w: &Words) -> Option<&'static str> {
     if w.replacement == Some("hr-lru") && w.layout.is_some() {
         return Some("hr-lru");
@@ -156,7 +158,7 @@ fn every_combination_of_policies_runs_or_is_refused_with_the_reason() {
             (Some(key), _, Err(why)) => assert!(why.contains(key), "{text}\n{why}"),
             (None, Err(reason), Err(why)) => {
                 refused += 1;
-                // The configuration says it with its keys, or as the cache does.
+                // The configuration names its keys, or gives the cache's reason.
                 let keys = ["admission.policy", "flash.layout", "cache.relation"];
                 let named = keys.iter().any(|key| why.contains(key));
                 assert!(named || why.contains(reason), "{text}\n{why}");
@@ -168,7 +170,7 @@ fn every_combination_of_policies_runs_or_is_refused_with_the_reason() {
     }
     assert!(legal.iter().all(|&n| n > 0) && refused > 1000, "{legal:?}, {refused} refused");
     assert!(built > 300, "{built}");
-    // Each policy of the registry has been among them.
+    // Every policy of the registry was among them.
     let known: Vec<_> = REPLACEMENTS.into_iter().flatten().collect();
     let slots = Kind::ALL.iter().filter(|k| k.orders(forebay_replacement::Tier::Slots));
     for kind in slots {

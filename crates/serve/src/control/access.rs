@@ -1,9 +1,9 @@
 //! Who may give orders over the control address.
 //!
-//! Over a unix socket, everyone who can open it may. A TCP port of the loopback is open to every
-//! user of the machine and, through web pages, to browsers. So a request over TCP must carry the
-//! token. It must name this machine as its host (otherwise a page of another site could be served
-//! under a name that resolves to this machine), and it must not come from a page of another site.
+//! Over a unix socket, anyone who can open it may. A TCP port of the loopback is open to every user
+//! of the machine and, through web pages, to browsers. So a request over TCP must carry the token.
+//! It must name this machine as its host (otherwise a page of another site could be served under a
+//! name that resolves to this machine), and it must not come from a page of another site.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,22 +16,22 @@ use super::token::Token;
 /// The rule of one control address.
 #[derive(Debug)]
 pub(super) enum Access {
-    /// Everybody who can connect is allowed.
+    /// Anyone who can connect is allowed.
     Socket,
-    /// Everybody who has the token is allowed.
+    /// Anyone who has the token is allowed.
     Token {
         /// The token.
         token: Token,
-        /// Where the server listens.
+        /// The address that the server listens on.
         bound: SocketAddr,
     },
 }
 
-/// Why a request is refused: its status, and words for people.
+/// Why a request is refused: the HTTP status and a message.
 pub(super) type Refused = (u16, &'static str);
 
 impl Access {
-    /// Judges a request by its target and headers.
+    /// Checks by its target and headers whether a request is allowed.
     pub fn check(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
         let Access::Token { token, bound } = self else { return Ok(()) };
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());

@@ -9,44 +9,44 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::token::Token;
 
-/// Bytes of an answer at most.
+/// Maximum size of an answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// An answer.
+/// An answer of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    /// The HTTP status: 200 and 202 are good.
+    /// The HTTP status: 200 and 202 mean success.
     pub code: u16,
-    /// JSON, or text.
+    /// The body: JSON or text.
     pub body: String,
 }
 
-/// A server that does not answer.
+/// Why there is no answer from a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody is there.
+    /// No server accepts connections on the address.
     #[error("no server answers on {address}: {source}")]
     Connect {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The conversation broke off.
+    /// The connection ended without a valid answer.
     #[error("the server on {address} closed the connection: {source}")]
     Broken {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// Sends one request and waits for its answer. Over TCP a server wants its token.
+/// Sends one request and waits for its answer. Over TCP, a server requires its token.
 ///
 /// # Errors
-/// If nobody answers there, or the answer is no HTTP.
+/// If no server answers on the address, or the answer is not valid HTTP.
 pub fn ask(
     address: &Address,
     token: Option<&Token>,
@@ -67,7 +67,7 @@ pub fn ask(
     }
 }
 
-/// A value as it stands behind `=` in a path, whatever it contains.
+/// Percent-encodes a value, so that it can follow `=` in a path.
 pub fn encoded(value: &str) -> impl std::fmt::Display + '_ {
     utf8_percent_encode(value, NON_ALPHANUMERIC)
 }
@@ -91,7 +91,7 @@ fn converse(
     parse(&answer).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// A whole answer, of a connection that is closed behind it.
+/// Parses a complete answer, after which the server has closed the connection.
 pub(super) fn parse(answer: &[u8]) -> Option<Reply> {
     let end = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&answer[..end]).ok()?;

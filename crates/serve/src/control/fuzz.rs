@@ -1,5 +1,5 @@
 //! Entry points for fuzzers: the parts of a request that this crate handles, after the HTTP
-//! library. They check what must hold whatever a client sends, and panic if it does not.
+//! library. They check what must hold for any input, and panic if it does not.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,11 +10,11 @@ use super::access::Access;
 use super::token::Token;
 use super::{client, order};
 
-/// The token of the address that targets are asked at.
+/// The token of the control address under test.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A request as lines: the target, then `name: value` for each header. Returns whether it may be
-/// carried out over TCP and is an order that can be understood.
+/// Checks a request given as lines: the target, then `name: value` for each header. Returns whether
+/// the request is allowed over TCP and is a valid order.
 pub fn fuzz_request(bytes: &[u8]) -> bool {
     let mut lines = bytes.split(|&byte| byte == b'\n');
     let Some(Ok(target)) = lines.next().map(Uri::try_from) else { return false };
@@ -50,7 +50,7 @@ pub fn fuzz_request(bytes: &[u8]) -> bool {
     allowed && understood
 }
 
-/// What a server answers to `forebay ctl`. Returns whether it is an answer.
+/// Parses what a server sends to `forebay ctl`. Returns whether it is a valid answer.
 pub fn fuzz_reply(bytes: &[u8]) -> bool {
     let reply = client::parse(bytes);
     if let Some(reply) = &reply {

@@ -1,10 +1,10 @@
 //! HTTP for the control address: all input of a client is bounded in size, time and number.
 //!
 //! One thread reads and writes for all clients. Orders to the engine block, and run on separate
-//! threads. A connection carries one request, so that it ends: its head and its body must arrive in
-//! time, and its answer must be taken in time; the order itself may take hours. When the limit of
-//! connections is reached, the connection that has waited longest for its client's request is
-//! closed for the next one: so requests that never end delay no others.
+//! threads. A connection carries one request, so that it ends: the head and the body must arrive in
+//! time, and the client must read the answer in time; the order itself may take hours. When the
+//! limit on connections is reached, the connection that has waited longest for its client's request
+//! is closed to make room for the next one, so that requests that never end do not delay others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -29,44 +29,44 @@ use super::access::Access;
 use crate::error::ServeError;
 use crate::listener::{Listener, SocketFile};
 
-/// Connections at a time.
+/// Maximum number of simultaneous connections.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a client has to ask before another may take its place.
+/// How long a client has to send its request before another may take its place.
 const ASKING_TIME_MIN: Duration = Duration::from_millis(100);
-/// Orders that are being carried out at a time.
+/// Maximum number of orders carried out at the same time.
 const ORDERS_MAX: usize = 16;
-/// Bytes of the line and the headers of a request.
+/// Maximum size of the request line and headers, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Headers of a request.
+/// Maximum number of headers in a request.
 const HEADERS_MAX: usize = 64;
-/// Bytes of a body, which no request needs.
+/// Maximum size of a body that is read, in bytes. No request needs a body.
 const BODY_BYTES_MAX: u64 = 64 << 10;
-/// How long the head of a request may take, and again its body.
+/// How long the head of a request may take to arrive, and then its body.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a client may take to read its answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long to wait when the process has no file descriptor left.
+/// How long to wait when a connection cannot be accepted, as when no file descriptor is left.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is asked.
+/// A request.
 #[derive(Debug)]
 pub(super) struct Question {
-    /// Whether it is an order (`POST`) or a question (`GET`).
+    /// Whether this is an order (`POST`) or a question (`GET`).
     pub order: bool,
-    /// What follows the host, up to the question mark.
+    /// The path, without the query string.
     pub path: String,
-    /// What follows the question mark.
+    /// The query string, without the question mark.
     pub query: String,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The HTTP status.
     pub code: u16,
-    /// The text.
+    /// The body.
     pub body: String,
-    /// Its media type.
+    /// The media type of the body.
     pub kind: &'static str,
 }
 
@@ -76,7 +76,7 @@ impl Answer {
         Answer { code, body, kind: "application/json" }
     }
 
-    /// Why there is no other answer.
+    /// An error message, in JSON.
     pub fn error(code: u16, message: &str) -> Answer {
         let mut body = serde_json::json!({ "error": message }).to_string();
         body.push('\n');
@@ -87,7 +87,8 @@ impl Answer {
 /// Answers questions. May block.
 pub(super) type Answerer = dyn Fn(&Question) -> Answer + Send + Sync;
 
-/// Serves until `stop` says so, then finishes what was asked.
+/// Prepares to serve. The returned function serves until `stop` is true, then finishes the requests
+/// that have arrived.
 ///
 /// # Errors
 /// If the listener cannot be used.
@@ -138,9 +139,9 @@ enum Stream {
 /// A connection.
 struct Guest {
     since: Instant,
-    /// Whether its request is all here, or it has gone.
+    /// Whether the whole request has arrived, or the connection has ended.
     asked: AtomicBool,
-    /// It has to go before it has asked.
+    /// Notified when the connection has to close before its request has arrived.
     makes_room: Notify,
 }
 
@@ -155,8 +156,8 @@ impl Guest {
     }
 }
 
-/// Room for one more connection; for which the oldest of `guests` that has not asked yet makes
-/// room, once it has had time for it.
+/// Waits for room for one more connection. If there is none, the oldest of `guests` whose request
+/// has not arrived is closed, once it has had [`ASKING_TIME_MIN`] to send it.
 async fn room(
     rooms: &Arc<Semaphore>,
     guests: &mut VecDeque<Arc<Guest>>,
@@ -197,7 +198,7 @@ impl Server {
             _ = stop.wait_for(|&stop| stop) => {}
         }
         drop((file, socket));
-        // When every connection has gone. (The semaphore is never closed.)
+        // Wait until every connection has ended. (The semaphore is never closed.)
         let _ = rooms.acquire_many(CONNECTIONS_MAX as u32).await;
     }
 
@@ -226,7 +227,7 @@ impl Server {
         }
     }
 
-    /// One client: one request, one answer.
+    /// Serves one client: one request, one answer.
     async fn converse<S>(self: Arc<Self>, stream: S, guest: Arc<Guest>, room: OwnedSemaphorePermit)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -267,7 +268,7 @@ impl Server {
                 std::future::pending().await
             }
         };
-        // How a connection ends is its client's business.
+        // It does not matter how a connection ends.
         tokio::select! {
             _ = connection => {}
             () = cut_off => {}
@@ -277,8 +278,8 @@ impl Server {
         guest.asked.store(true, Ordering::Relaxed);
     }
 
-    /// The answer to a request. Whatever becomes of the connection, its `room` is taken until the answer is
-    /// known.
+    /// Answers a request. The connection keeps its `room` until the answer is known, even if the
+    /// client disconnects before.
     async fn answer(
         &self,
         request: Request<Incoming>,
@@ -299,7 +300,7 @@ impl Server {
             _ => return Answer::error(405, "this server accepts only GET and POST"),
         };
         let path = head.uri.path().to_owned();
-        // A stop can always be asked for.
+        // An order to stop does not count towards the limit.
         let permit = match order && path != "/stop" {
             true => self.orders.clone().try_acquire_owned().map(Some),
             false => Ok(None),
@@ -311,10 +312,10 @@ impl Server {
         let (question, answerer) = (Question { order, path, query }, self.answerer.clone());
         let (sender, answer) = oneshot::channel();
         let thread = std::thread::Builder::new().name("forebay-control-job".to_owned());
-        // (Tokio's threads for blocking work panic if none can be started.)
+        // (Tokio's pool for blocking work would panic if no thread can be started.)
         let thread = thread.spawn(move || {
             let _permits = (permit, room);
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = sender.send(answerer(&question));
         });
         if thread.is_err() {
@@ -326,7 +327,7 @@ impl Server {
     }
 }
 
-/// Sees to it that there is no body.
+/// Rejects a request that has a body.
 async fn pass_over(body: Incoming) -> Result<(), Answer> {
     let too_large =
         || Answer::error(413, "the request's body is too large; no request needs a body");

@@ -1,4 +1,4 @@
-//! A status for Prometheus (text format 0.0.4): latencies in seconds, sizes in bytes.
+//! Formats a status for Prometheus (text format 0.0.4): latencies in seconds, sizes in bytes.
 
 use std::fmt::Write;
 
@@ -204,7 +204,7 @@ const VOLUME_FAILURES: [VolumeFailure; 4] = [
     }),
 ];
 
-/// The whole page.
+/// Formats the whole page.
 pub(super) fn metrics(server: &ServerStatus) -> String {
     let (status, mut page) = (&server.cache, String::new());
     for (name, kind, help, value) in PER_VOLUME {
@@ -256,7 +256,8 @@ pub(super) fn metrics(server: &ServerStatus) -> String {
     page
 }
 
-/// What an alert is about: 1 where something fails or clients are held back.
+/// Writes the gauges for alerts, most of them 1 while something fails or clients are held back, and
+/// those that name the write policy and the version.
 fn failures(page: &mut String, server: &ServerStatus) {
     let status = &server.cache;
     for (name, help, value) in VOLUME_FAILURES {
@@ -304,8 +305,8 @@ fn operations(page: &mut String, name: &str, labels: &str, done: &Operations) {
     }
 }
 
-/// The lines of one histogram. Its sum and its count come from one count of what has ended: Prometheus takes
-/// a sum that falls for a restart.
+/// Writes the lines of one histogram. Its sum and its count come from one [`LatencyTotal`], which
+/// only grows: Prometheus would take a falling sum for a restart.
 fn histogram(page: &mut String, name: &str, labels: &str, total: &LatencyTotal) {
     for (at, bound) in LatencyTotal::BOUNDS_NS.into_iter().enumerate() {
         // 1, 2 and 5 of each decade.
@@ -339,7 +340,7 @@ mod tests {
     use super::*;
     use forebay_results::{Hits, ReadWrite};
 
-    /// `ctl status` prints these hits and misses: a delayed hit is no miss in either.
+    /// `ctl status` prints the same hits and misses: neither counts a delayed hit as a miss.
     #[test]
     fn hits_and_misses_are_those_that_the_status_reports() {
         let rw = |read, write| ReadWrite { read, write };

@@ -1,20 +1,20 @@
 //! The control address: HTTP and JSON for operators, text for Prometheus.
 //!
-//! | request | answer |
+//! | request | effect and answer |
 //! | --- | --- |
-//! | `GET /status` | what a simulation reports, live, with the volumes and the server |
-//! | `GET /metrics` | the same for Prometheus |
-//! | `POST /destage` | when everything that was dirty is on the backing stores |
-//! | `POST /quiesce` | holds requests back with nothing dirty |
-//! | `POST /resume` | lets them go on; tries backing stores that fail again |
-//! | `POST /set?write_policy=NAME[&acknowledge=flash]` | when that policy holds |
-//! | `POST /resize?dram=BYTES` | at once; blocks leave as others come |
-//! | `POST /invalidate?volume=NAME` | when nothing of the volume is cached any more; the name percent-encoded |
-//! | `POST /stop`, `?dirty=keep`, `?dirty=destage`, `?dirty=release` | asks the server to stop; refused once a stop has begun that does less |
-//! | the same with `wait=1` | when it has stopped and let go of its devices, with what is left dirty; an error if it did less |
+//! | `GET /status` | the fields that a simulation reports, live, with the volumes and the server |
+//! | `GET /metrics` | the status as Prometheus metrics |
+//! | `POST /destage` | destages; answers when everything that was dirty is on the backing stores |
+//! | `POST /quiesce` | destages everything and holds requests back; answers when nothing is dirty |
+//! | `POST /resume` | lets requests continue; retries failing backing stores |
+//! | `POST /set?write_policy=NAME[&acknowledge=flash]` | changes the write policy; answers when it is in force |
+//! | `POST /resize?dram=BYTES` | resizes the memory for blocks; answers at once, and blocks leave as others enter |
+//! | `POST /invalidate?volume=NAME` | answers when no block of the volume is cached; the name is percent-encoded |
+//! | `POST /stop`, `?dirty=keep`, `?dirty=destage`, `?dirty=release` | asks the server to stop; refused if a stop that does less has begun |
+//! | `POST /stop?wait=1`, also with `dirty` | answers when the server has stopped and released its devices, with the number of blocks left dirty; an error if the stop did less |
 //!
-//! Over a unix socket, those who may open it may ask; over TCP, those who have the [`Token`]. Errors are
-//! JSON, too: `{"error": "..."}`.
+//! Over a unix socket, anyone who can open it can send requests; over TCP, anyone who has the
+//! [`Token`]. Errors are JSON, too: `{"error": "..."}`.
 
 mod access;
 mod client;

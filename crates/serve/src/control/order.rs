@@ -1,4 +1,4 @@
-//! Parses the parameters of an order from the query of its address. Nothing is executed here.
+//! Parses the parameters of an order from its query string. Nothing is executed here.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 
 use super::http::Answer;
 
-/// How long a quiesce lasts at most, unless it is said.
+/// Default limit on the duration of a quiesce.
 const QUIESCE_LIMIT: Duration = Duration::from_secs(600);
 
 /// The settings of `/set`: `write_policy=NAME&acknowledge=flash|dram`; the second may be left out.
@@ -51,12 +51,14 @@ pub(super) fn resize(query: &str) -> Result<u64, Answer> {
     }
 }
 
-/// How long `/quiesce` holds clients back: `for=SECONDS`, 0 (`None`) for as long as it takes.
+/// The limit of `/quiesce`: `for=SECONDS`, where 0 means no limit (`None`); [`QUIESCE_LIMIT`] by
+/// default.
 pub(super) fn quiesce(query: &str) -> Result<Option<Duration>, Answer> {
     match pairs(query).collect::<Vec<_>>()[..] {
         [] => Ok(Some(QUIESCE_LIMIT)),
         [("for", seconds)] => match seconds.parse::<f64>().map(Duration::try_from_secs_f64) {
-            // (Less than a nanosecond is rounded to zero, and is no wish for a quiesce without a limit.)
+            // Less than a nanosecond is rounded to zero, but must not mean a quiesce without a
+            // limit.
             Ok(Ok(limit)) if limit.is_zero() && seconds.parse() != Ok(0.0) => {
                 Ok(Some(Duration::from_nanos(1)))
             }
@@ -67,12 +69,12 @@ pub(super) fn quiesce(query: &str) -> Result<Option<Duration>, Answer> {
     }
 }
 
-/// What `/stop` is to do.
+/// What `/stop` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct StopOrder {
-    /// What becomes of dirty data, if the order says so.
+    /// What to do with dirty data, if the order says.
     pub dirty: Option<StopMode>,
-    /// Whether the answer comes once the server has stopped.
+    /// Whether to answer only after the server has stopped.
     pub waits: bool,
 }
 

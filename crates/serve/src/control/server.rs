@@ -30,25 +30,25 @@ pub(crate) struct ControlServer {
     address: String,
 }
 
-/// What operators can reach apart from the engine.
+/// What operators can see in addition to the engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Views {
-    /// Connections.
+    /// The NBD connections.
     pub nbd: NbdView,
     /// The recording, if there is one.
     pub recording: Option<RecordingView>,
-    /// What operators read of an engine's error.
+    /// Turns an engine's error into a message for operators.
     pub explain: Explain,
 }
 
 struct Shared {
     state: Mutex<State>,
-    /// Wakes the threads that wait for the end of a stop, at each change.
+    /// Signalled at each change of state, for threads that wait for the end of a stop.
     changed: Condvar,
     stop: Arc<StopRequest>,
 }
 
-/// What there is to ask.
+/// The state of the server, which decides how requests are answered.
 #[derive(Clone)]
 enum State {
     /// The engine is being opened.
@@ -58,9 +58,9 @@ enum State {
         engine: Weak<Engine>,
         views: Views,
     },
-    /// Clients and the cache are being let go.
+    /// Clients are being disconnected, and the cache is being closed.
     Stopping,
-    /// The devices are free: what was done with dirty data, or what failed.
+    /// The devices are released. The result says what was done with dirty data, or what failed.
     Stopped(Result<Ended, String>),
 }
 
@@ -105,7 +105,8 @@ pub(super) struct ServerStatus {
     pid: u32,
 }
 
-/// The schemas of what `GET /status` answers: while clients are served, before, and at the end.
+/// The schemas of the answers to `GET /status`: while clients are served, during the start, and
+/// during a stop.
 pub fn status_schemas(generator: &mut SchemaGenerator) -> [Schema; 3] {
     [
         generator.subschema_for::<ServerStatus>(),
@@ -115,11 +116,11 @@ pub fn status_schemas(generator: &mut SchemaGenerator) -> [Schema; 3] {
 }
 
 impl ControlServer {
-    /// Answers on `listener` that the engine is being opened; over TCP clients that have the token in
-    /// `token_file`, which is made if there is none.
+    /// Starts to answer on `listener`, at first that the engine is being opened. Over TCP, clients
+    /// must have the token in `token_file`, which is created if it does not exist.
     ///
     /// # Errors
-    /// If there is no good token, or threads cannot be had.
+    /// If there is no valid token, or the system refuses a thread.
     pub fn start(
         listener: Listener,
         token_file: &Path,
@@ -145,27 +146,28 @@ impl ControlServer {
         Ok(ControlServer { shared, stop, thread: Some(thread), address })
     }
 
-    /// How far the opening is.
+    /// Sets the progress of opening the engine.
     pub fn starting(&self, recovering: Recovering) {
         self.shared.set(State::Starting(recovering));
     }
 
-    /// The engine is open: from now on everything is answered.
+    /// Answers all requests from now on, because the engine is open.
     pub fn serve(&self, engine: &Arc<Engine>, views: Views) {
         self.shared.set(State::Serving { engine: Arc::downgrade(engine), views });
     }
 
-    /// From now on nothing is answered but that it is stopping.
+    /// From now on, answers only that the server is stopping, except for orders to stop.
     pub fn stopping(&self) {
         self.shared.set(State::Stopping);
     }
 
-    /// The devices are free: what was done with dirty data, or what failed.
+    /// Notes that the devices are released. `result` says what was done with dirty data, or what
+    /// failed.
     pub fn stopped(&self, result: Result<Ended, String>) {
         self.shared.set(State::Stopped(result));
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -176,7 +178,7 @@ impl Drop for ControlServer {
         self.shared.end();
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so.
+            // A thread that panicked has already reported it.
             let _ = thread.join();
         }
     }
@@ -198,7 +200,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Without a stop, the end is that of a start.
+    /// Answers those who wait for a stop. If no stop has ended, the server ended during its start.
     fn end(&self) {
         let mut state = self.state();
         if !matches!(*state, State::Stopped(_)) {
@@ -210,7 +212,7 @@ impl Shared {
 
     fn answer(&self, asked: &Question) -> Answer {
         if (asked.path.as_str(), asked.order) == ("/stop", true) {
-            // (A thread that waits for the end must not hold the engine.)
+            // A thread that waits for the end must not hold a reference to the engine.
             return self.stop(asked);
         }
         let state = self.state().clone();
@@ -224,7 +226,7 @@ impl Shared {
         }
     }
 
-    /// There is no engine yet.
+    /// Answers while there is no engine yet.
     fn answer_starting(&self, asked: &Question, recovering: Recovering) -> Answer {
         match (asked.path.as_str(), asked.order) {
             ("/status", false) => Answer::json(
@@ -240,7 +242,7 @@ impl Shared {
         }
     }
 
-    /// There is no engine any more.
+    /// Answers when there is no engine any more.
     fn answer_stopping(&self, asked: &Question) -> Answer {
         match (asked.path.as_str(), asked.order) {
             ("/status", false) => Answer::json(
@@ -269,7 +271,8 @@ impl Shared {
         Answer::json(202, json(&serde_json::json!({ "stopping": true })))
     }
 
-    /// Waits for the end. It is an error if that is less than what `named` says.
+    /// Waits until the server has stopped. The answer is an error if the stop did less than
+    /// `named`, or than the default where it is `None`.
     fn wait_for_stop(&self, named: Option<StopMode>) -> Answer {
         let wanted = named.unwrap_or_else(|| self.stop.usual());
         let mut state = self.state();
@@ -347,7 +350,7 @@ fn status(engine: &Engine, views: &Views) -> ServerStatus {
     }
 }
 
-/// The status, with how long the requests of each volume took that were answered so far (`answered`).
+/// The status, with the latencies of all requests of each volume answered so far (`answered`).
 fn with_answered(status: &ServerStatus) -> serde_json::Value {
     let mut value = serde_json::to_value(status).unwrap_or_default();
     let volumes = value["volumes"].as_array_mut().into_iter().flatten();
@@ -358,12 +361,12 @@ fn with_answered(status: &ServerStatus) -> serde_json::Value {
     value
 }
 
-/// Carries out an order that was understood.
+/// Carries out an order if it is valid.
 fn with<T>(asked: Result<T, Answer>, carry_out: impl FnOnce(T) -> Answer) -> Answer {
     asked.map_or_else(|refused| refused, carry_out)
 }
 
-/// Changes the write policy, and says what holds then.
+/// Changes the write policy, and answers with the policy in force.
 fn set_policy(
     (policy, acknowledge): (WritePolicy, Option<Acknowledge>),
     engine: &Engine,
@@ -381,7 +384,7 @@ fn set_policy(
     Answer::json(200, json(&answer))
 }
 
-/// Drops what is cached of a volume.
+/// Drops the cached blocks of a volume.
 fn invalidate(name: &str, engine: &Engine, views: &Views) -> Answer {
     match engine.volumes().iter().find(|v| v.name == name) {
         Some(found) => done(engine.invalidate(&[found.volume]), engine, views),

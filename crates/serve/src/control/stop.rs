@@ -14,16 +14,16 @@ pub(crate) struct StopRequest {
 
 #[derive(Debug)]
 struct Asked {
-    /// What becomes of dirty data unless an order or a signal says otherwise.
+    /// What happens to dirty data unless an order or a signal says otherwise.
     usual: StopMode,
-    /// The last order, with what it says about dirty data.
+    /// The last order, with what it says about dirty data, if anything.
     order: Option<Option<StopMode>>,
     /// The stop that has begun. No order changes it.
     begun: Option<StopMode>,
 }
 
 impl StopRequest {
-    /// Nothing is asked for yet.
+    /// A state in which no stop has been requested.
     pub fn new(usual: StopMode) -> StopRequest {
         StopRequest { state: Mutex::new(Asked { usual, order: None, begun: None }) }
     }
@@ -32,36 +32,36 @@ impl StopRequest {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What becomes of dirty data unless an order says otherwise.
+    /// What happens to dirty data by default.
     pub fn usual(&self) -> StopMode {
         self.state().usual
     }
 
-    /// Changes what becomes of dirty data unless an order says otherwise.
+    /// Changes what happens to dirty data by default.
     pub fn set_usual(&self, usual: StopMode) {
         self.state().usual = usual;
     }
 
-    /// The stop that was asked for last, if any.
+    /// The stop that was requested last, if any.
     pub fn get(&self) -> Option<StopMode> {
         let state = self.state();
         state.order.map(|named| named.unwrap_or(state.usual))
     }
 
-    /// Whether the last order ends a start that is in progress. One that names something to be done
-    /// with dirty data needs the cache, so it waits until the cache is ready.
+    /// Whether the last order ends a start that is in progress. An order to destage or to release
+    /// needs the cache, so it waits until the cache is ready.
     pub fn ends_start(&self) -> bool {
         matches!(self.state().order, Some(None | Some(StopMode::Keep)))
     }
 
-    /// Begins the stop that was asked for, or the usual one.
+    /// Begins the stop that was requested, or the default one. Returns the stop that has begun.
     pub fn begin(&self) -> StopMode {
         let mut state = self.state();
         let mode = state.order.flatten().unwrap_or(state.usual);
         *state.begun.get_or_insert(mode)
     }
 
-    /// An order to stop, which may name what becomes of dirty data.
+    /// Records an order to stop, which may say what happens to dirty data.
     ///
     /// # Errors
     /// If a stop that does less has begun.
@@ -90,7 +90,7 @@ pub(crate) enum Ended {
     InStart,
     /// By a stop.
     Stopped {
-        /// What the stop was to do with dirty data.
+        /// What the stop was meant to do with dirty data.
         mode: StopMode,
         /// Blocks left dirty on flash.
         dirty_blocks: u64,
@@ -106,8 +106,9 @@ impl Ended {
         }
     }
 
-    /// What an operator who wanted this misses. If they did not name it, the end of a start is no
-    /// less than they wanted.
+    /// How the end falls short of `wanted`, as a part of a message; `None` if it does not. If
+    /// `wanted` is only the default (not `named`), an end before the cache was ready does not fall
+    /// short of a destage.
     pub fn lacks(self, wanted: StopMode, named: bool) -> Option<String> {
         match (wanted, self) {
             (StopMode::Keep, _) => None,

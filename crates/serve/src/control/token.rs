@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 
 use forebay_device::file::sync_name;
 
-/// Random bytes of a token, which is twice as many hexadecimal digits.
+/// Random bytes for a token. The first four name a temporary file; the token consists of the
+/// others, as two hexadecimal digits each.
 const RANDOM_BYTES: usize = 32;
-/// Shorter ones can be guessed.
+/// Minimum length of a token, in bytes. Shorter ones can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
-/// A file that is larger holds something else.
+/// Maximum number of bytes read from a token file. A larger file holds something else.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// A token file that cannot be used.
@@ -28,14 +29,14 @@ pub enum TokenError {
         path.display()
     )]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Others can read or write it, so that it protects nothing.
+    /// Other users can read or write the file, so it protects nothing.
     #[error(
         "other users can read or change the control token {}: remove it, so that the server creates \
          a new one; or, if nobody has read it, `chown` it to this user and `chmod 600` it",
@@ -45,7 +46,7 @@ pub enum TokenError {
         /// The file.
         path: PathBuf,
     },
-    /// It holds no token.
+    /// The file holds no token.
     #[error(
         "{} does not hold a control token (one line of at least {TOKEN_BYTES_MIN} letters and \
          digits). Remove it, so that the server creates a new one",
@@ -57,7 +58,7 @@ pub enum TokenError {
     },
 }
 
-/// What shows that a client may give orders.
+/// Proof that a client may give orders.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -65,10 +66,10 @@ impl Token {
     /// Reads a token.
     ///
     /// # Errors
-    /// If there is none, or others can read it.
+    /// If there is no valid token, or other users can read or write the file.
     pub fn read(path: &Path) -> Result<Token, TokenError> {
         let failed = |source| TokenError::Io { action: "read", path: path.to_owned(), source };
-        // (Not waiting for a writer, should it be a pipe.)
+        // `O_NONBLOCK` prevents waiting for a writer if the file is a pipe.
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
@@ -85,10 +86,10 @@ impl Token {
         Ok(Token(token.to_owned()))
     }
 
-    /// Reads a token; where there is no file it makes one.
+    /// Reads a token, and creates the file if it does not exist.
     ///
     /// # Errors
-    /// As [`Token::read`], and if the file cannot be made.
+    /// As [`Token::read`], and if the file cannot be created.
     pub fn read_or_create(path: &Path) -> Result<Token, TokenError> {
         match Token::read(path) {
             Err(TokenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -108,14 +109,14 @@ impl Token {
         Token(text.to_owned())
     }
 
-    /// Whether `given` is this token. How long that takes says nothing about where they differ.
+    /// Whether `given` is this token. The time that this takes does not reveal where they differ.
     pub fn is(&self, given: &str) -> bool {
         let (own, given) = (self.0.as_bytes(), given.as_bytes());
         let differences = own.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
         own.len() == given.len() && differences == 0
     }
 
-    /// For the header of a request.
+    /// The text for the header of a request.
     pub(super) fn text(&self) -> &str {
         &self.0
     }
@@ -127,8 +128,8 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Makes a file with a new token. It appears with its contents; if another comes first, that one
-/// counts.
+/// Creates a file with a new token. The file appears together with its contents; if another process
+/// creates it first, that token counts.
 fn create(path: &Path) -> io::Result<()> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
@@ -137,9 +138,9 @@ fn create(path: &Path) -> io::Result<()> {
     name.push(format!(".{}-{}", std::process::id(), &token[..8]));
     let new = path.with_file_name(name);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-    // The next token is another one.
+    // The first digits name the temporary file, so they are not part of the token.
     let token = token.split_at(8).1;
-    // A power cut must not leave the name without the contents: no server would start.
+    // A power cut must not leave the name without the contents, or no server could start.
     let written = writeln!(file, "{token}").and_then(|()| file.sync_all());
     let linked = written.and_then(|()| fs::hard_link(&new, path));
     fs::remove_file(&new)?;

@@ -24,10 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_device::Doorbell;
 
-/// The largest request that counts as modest, with its costs.
+/// The largest request that counts as modest, in bytes with its overhead.
 const MODEST_BYTES_MAX: u64 = (4 << 20) + (4 << 10);
-/// A connection that has been lent something gets more at once while all of it is at most this part of
-/// what is free.
+/// A connection with lent memory gets more at once only while its total is at most this fraction of
+/// the free memory: one part in `PART_MAX`.
 const PART_MAX: u64 = 4;
 
 /// The memory of all connections.
@@ -36,16 +36,16 @@ pub(crate) struct Budget {
     share_bytes: u64,
     modest: Arc<Pool>,
     large: Arc<Pool>,
-    /// Bytes that connections use, of their shares and of what is lent.
+    /// Bytes that connections use, of their shares and of lent memory.
     used_bytes: AtomicU64,
 }
 
-/// Memory that is lent.
+/// Memory that can be lent.
 #[derive(Debug)]
 pub(super) struct Pool {
     bytes: u64,
     queue: Mutex<Queue>,
-    /// Claims that wait.
+    /// Number of claims that wait.
     waiting: AtomicUsize,
 }
 
@@ -63,7 +63,7 @@ struct PendingClaim {
     bell: Arc<Doorbell>,
 }
 
-/// Memory that is lent, until this is dropped.
+/// Memory lent to a connection. Dropping this returns it.
 #[derive(Debug)]
 pub(super) struct Lease {
     pool: Arc<Pool>,
@@ -100,7 +100,7 @@ impl Budget {
         }
     }
 
-    /// What each connection has for itself.
+    /// The share of each connection, in bytes.
     pub fn share_bytes(&self) -> u64 {
         self.share_bytes
     }
@@ -120,17 +120,17 @@ impl Budget {
         bytes > MODEST_BYTES_MAX
     }
 
-    /// Notes that a connection uses this much more.
+    /// Notes that a connection uses `bytes` more.
     pub(super) fn uses(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that a connection uses this much less.
+    /// Notes that a connection uses `bytes` less.
     pub(super) fn used(&self, bytes: u64) {
         self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// For operators.
+    /// The status, for operators.
     pub fn status(&self, connections_max: u32) -> MemoryStatus {
         let pools = [&self.modest, &self.large];
         let lendable: u64 = pools.iter().map(|pool| pool.bytes).sum();
@@ -148,13 +148,13 @@ impl Pool {
         Pool { bytes, queue: Mutex::new(queue), waiting: AtomicUsize::new(0) }
     }
 
-    /// Whether somebody waits.
+    /// Whether a connection waits for memory.
     pub fn is_contended(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Lends memory to a connection that has borrowed `held` already, if nobody waits and enough is
-    /// left for others.
+    /// Lends `bytes` to a connection that has already borrowed `held` bytes, if no connection waits
+    /// and enough is left for others.
     pub fn lend(self: &Arc<Self>, bytes: u64, held: u64) -> Option<Lease> {
         let mut queue = self.queue();
         let enough =
@@ -166,9 +166,9 @@ impl Pool {
         Some(Lease { pool: self.clone(), bytes })
     }
 
-    /// Queues up for memory. The bell rings when there is some.
+    /// Queues a claim for memory. The doorbell rings when the claim is granted.
     pub fn claim(self: &Arc<Self>, bytes: u64, bell: Arc<Doorbell>) -> Claim {
-        // More than there is would be waited for without an end.
+        // A claim larger than the pool would wait forever.
         let bytes = bytes.min(self.bytes);
         let pending = Arc::new(PendingClaim { bytes, granted: AtomicBool::new(false), bell });
         let mut queue = self.queue();
@@ -183,7 +183,7 @@ impl Pool {
         self.grant(queue);
     }
 
-    /// Grants claims in their order, as far as memory goes, and unlocks.
+    /// Grants claims in order, as far as memory goes, and unlocks the queue.
     fn grant(&self, mut queue: MutexGuard<'_, Queue>) {
         let mut granted = Vec::new();
         while queue.claims.front().is_some_and(|first| first.bytes <= queue.free_bytes) {
@@ -198,28 +198,28 @@ impl Pool {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Numbers that are whole at every moment.
+        // The queue is consistent at every moment, so a poisoned lock does no harm.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Lease {
-    /// Nothing yet.
+    /// An empty lease.
     pub fn none(pool: Arc<Pool>) -> Lease {
         Lease { pool, bytes: 0 }
     }
 
-    /// Where it is from.
+    /// The pool that lends the memory.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// How much is lent.
+    /// Bytes lent.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes another lease of the same pool in.
+    /// Merges another lease of the same pool into this one.
     pub fn add(&mut self, mut other: Lease) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
@@ -241,7 +241,7 @@ impl Drop for Lease {
 }
 
 impl Claim {
-    /// What was claimed, if its turn has come; else the claim.
+    /// Returns the lease if the claim has been granted, otherwise the claim.
     pub fn take(self) -> Result<Lease, Claim> {
         if !self.pending.granted.swap(false, Ordering::AcqRel) {
             return Err(self);

@@ -2,9 +2,9 @@
 //!
 //! All requests from one read of the socket are submitted to the engine together, and the answers
 //! that are ready at once are sent together. While nothing is in flight, the thread sleeps in
-//! `read`; otherwise it waits for the socket and for answers. Sending never blocks: a client may
-//! send more requests while it takes no answers, within its memory ([`Memory`]). When that is used
-//! up, its socket is not read until it takes answers. Such a client delays only itself.
+//! `read`; otherwise it waits for the socket and for answers. Sending never blocks: a client that
+//! reads no answers may send more requests until its memory ([`Memory`]) is used up. Then its
+//! socket is not read until the client reads answers. Such a client delays only itself.
 
 use std::io;
 use std::net::Shutdown;
@@ -34,46 +34,47 @@ use crate::listener::send;
 use crate::record::Notes;
 use crate::wait::{self, Interest};
 
-/// Bytes that one connection's requests and the answers that wait for it may cost. One more request is
-/// always taken.
+/// Limit, in bytes, on the cost of one connection's requests and of its answers that wait to be
+/// sent. Below it, the next request is accepted whatever its size.
 const HELD_BYTES_MAX: u64 = PAYLOAD_BYTES_MAX as u64;
-/// Requests of one connection in flight.
+/// Maximum number of requests of one connection in flight.
 const IN_FLIGHT_MAX: usize = 1024;
-/// Bytes that a CACHE request brings in at most: it is a hint.
+/// Maximum number of bytes that a CACHE request brings in: it is only a hint.
 const PREFETCH_BYTES_MAX: u64 = 4 << 20;
-/// After so long without a sign of its client a connection gives back the memory that it keeps. Also
-/// how often it is looked whether one that holds more than its share is overdue.
+/// After this time without activity of its client, a connection gives back the memory that it
+/// keeps. Also how often a connection that holds more than its share checks whether it is overdue.
 const REST: Duration = Duration::from_secs(1);
-/// A client that is slower is overdue, after [`Limits::stall`]; bytes per second.
+/// Minimum speed of a client, in bytes per second: a client may take [`Limits::stall`] longer than
+/// this speed requires.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
-/// Extents in one answer to BLOCK_STATUS, and the bytes of each.
+/// Maximum number of extents in one answer to BLOCK_STATUS, and the bytes of each.
 const EXTENTS_MAX: u64 = 1024;
 const EXTENT_BYTES: u64 = 16;
-/// Places in lists that are kept when fewer are used.
+/// Capacity that a list keeps when it uses less.
 const PLACES_KEPT: usize = 64;
 
 /// Why a connection ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// As the protocol has it: the client said goodbye, or broke a rule.
+    /// By the protocol: the client disconnected, or broke a rule.
     Closed(CloseReason),
-    /// The socket failed, or the client left without a word.
+    /// The socket failed, or the client vanished.
     Socket,
     /// The handshake took too long.
     HandshakeTimeout,
     /// Nothing happened for too long.
     Idle,
-    /// Its client held memory for too long that others waited for.
+    /// The client held memory for too long while others waited for it.
     Stalled,
 }
 
-/// What connections have in common.
+/// The parts of the server that a connection uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surroundings<'a> {
     pub budget: &'a Arc<Budget>,
     pub limits: Limits,
     pub stopping: &'a AtomicBool,
-    /// Set while the client waits for the server, and not the server for the client.
+    /// Set while the client waits for the server, rather than the server for the client.
     pub busy: &'a AtomicBool,
     /// Set while the server reads no requests only because the client takes no replies.
     pub choked: &'a AtomicBool,
@@ -95,14 +96,14 @@ struct Slot {
     cost: u64,
 }
 
-/// Why requests that have been read are not taken.
+/// Why requests that have been read are not accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Starved {
-    /// They are.
+    /// They are accepted.
     No,
-    /// Too much is in flight, or waits to be sent.
+    /// Too many requests are in flight, or too much waits to be sent.
     Room,
-    /// Memory is missing, although so many times something had been released.
+    /// Memory was missing when this many releases had been counted.
     Memory(u64),
 }
 
@@ -117,27 +118,27 @@ pub(super) struct Connection<'a> {
     around: Surroundings<'a>,
     memory: Memory,
     output: Output,
-    /// A request that has no memory yet.
+    /// A request for which memory has not been reserved yet.
     pending: Option<Request>,
     payload: Option<Partial>,
-    /// Requests in flight, by the tag they have in the engine.
+    /// Requests in flight, by their tag in the engine.
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// What requests in flight and answers that wait cost.
+    /// The cost, in bytes, of requests in flight and of answers that wait to be sent.
     held_bytes: u64,
-    /// A refusal waits to be sent that nothing was reserved for.
+    /// A refusal for which no memory was reserved waits to be sent.
     unpaid: bool,
     starved: Starved,
-    /// When the client last gave a sign.
+    /// When the client was last active.
     active: Instant,
-    /// It has given back what it kept since.
+    /// Whether the connection has given back the memory that it kept since then.
     rested: bool,
     submissions: Vec<Submission>,
     done: Vec<Done>,
 }
 
 impl<'a> Connection<'a> {
-    /// Goes on behind a handshake.
+    /// Continues a connection after its handshake.
     ///
     /// # Errors
     /// If the socket fails.
@@ -149,7 +150,7 @@ impl<'a> Connection<'a> {
         notes: Option<Notes>,
         around: Surroundings<'a>,
     ) -> io::Result<Connection<'a>> {
-        // A hash is of one piece of memory.
+        // To be hashed, data must lie in one buffer, so it cannot be borrowed.
         if !notes.as_ref().is_some_and(Notes::hashes) {
             session.borrow();
         }
@@ -182,7 +183,7 @@ impl<'a> Connection<'a> {
 
     /// Serves a client until it leaves, misbehaves, or the server stops.
     ///
-    /// The place of a client that is gone is free at once, although its last requests may take long.
+    /// The place of a client that has left is free at once, even if its last requests take long.
     pub fn serve(mut self, visit: Visit<'_>) -> End {
         let end = self.transmit();
         let end = match self.says_goodbye(&end) {
@@ -191,7 +192,7 @@ impl<'a> Connection<'a> {
                 self.finish(end)
             }
             false => {
-                // The client may send its requests again elsewhere.
+                // The client may send its requests again on another connection.
                 self.session.abandon();
                 let _ = self.socket.shutdown(Shutdown::Both);
                 end
@@ -213,7 +214,7 @@ impl<'a> Connection<'a> {
             if let Some(reason) = close {
                 return End::Closed(reason);
             }
-            // What has gone may have made room for requests that have been read already.
+            // The answers just sent may have made room for requests that have been read already.
             let again = match self.starved {
                 Starved::No => false,
                 Starved::Room => self.has_room(),
@@ -230,7 +231,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Takes requests from what has been read, as many as there is room and memory for.
+    /// Accepts as many of the requests that have been read as there is room and memory for.
     fn parse(&mut self) -> Option<CloseReason> {
         let mut input = std::mem::replace(&mut self.input, Input::empty());
         let mut unread = input.unread();
@@ -269,7 +270,7 @@ impl<'a> Connection<'a> {
         close
     }
 
-    /// Takes a request for which memory has been reserved.
+    /// Accepts a request for which memory has been reserved.
     fn take(&mut self, request: Request, bytes: u64, unread: &mut &[u8]) {
         let cost = Memory::cost(bytes);
         match request.command {
@@ -302,7 +303,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Reserves what a refusal costs that waits to be sent.
+    /// Reserves memory for a refusal that waits to be sent.
     fn pay(&mut self) {
         if self.memory.reserve_at_once(REQUEST_BYTES) {
             self.held_bytes += REQUEST_BYTES;
@@ -327,7 +328,7 @@ impl<'a> Connection<'a> {
         self.submissions.push(Submission { tag, volume, op, flags, offset, length, buffer });
     }
 
-    /// The tag of a request that is in flight from now on.
+    /// Counts a request as in flight, and returns its tag.
     fn occupy(&mut self, slot: Slot) -> u64 {
         let tag = match self.free.pop() {
             Some(tag) => {
@@ -348,7 +349,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Turns what the engine has answered into replies.
+    /// Turns the engine's answers into replies.
     fn answer(&mut self) {
         self.answer_statuses();
         if self.done.is_empty() {
@@ -373,8 +374,8 @@ impl<'a> Connection<'a> {
                     if d.lent.is_empty() {
                         self.output.push_data(buffer, request.length as usize, cost, now);
                     } else {
-                        // It is paid for like a buffer: it is the cache's memory that the client
-                        // holds.
+                        // Lent memory costs as much as a buffer: the client holds memory of the
+                        // cache.
                         self.output.push_lent(d.lent, cost, now);
                         self.memory.keep(buffer);
                     }
@@ -420,7 +421,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Sends what the client takes.
+    /// Sends as much as the socket accepts.
     fn send(&mut self) -> io::Result<()> {
         if self.output.is_empty() {
             return Ok(());
@@ -441,17 +442,17 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// The client has given a sign.
+    /// Notes that the client is active.
     fn signs(&mut self) {
         (self.active, self.rested) = (Instant::now(), false);
     }
 
-    /// Waits for something, and takes it in.
+    /// Waits for input, answers, room to send or a timeout, and processes it.
     fn receive(&mut self) -> io::Result<Option<End>> {
         if self.around.stopping.load(Ordering::Acquire) {
             self.transmission.shut_down();
         }
-        // The end of the stream counts only when all requests before it have been taken.
+        // The end of the stream counts only when all requests before it have been accepted.
         let takes_more = self.starved == Starved::No && self.input.has_space();
         let interest = Interest {
             readable: self.payload.is_some() || takes_more,
@@ -517,16 +518,17 @@ impl<'a> Connection<'a> {
         Ok(None)
     }
 
-    /// How long to wait before the time is looked at.
+    /// How long to wait before the timeouts are checked again.
     fn patience(&self) -> Option<Duration> {
         let rest = (!self.rested || self.memory.is_lent()).then_some(REST);
-        // (One that is waited for by its client is not idle, however long that takes.)
+        // A connection is not idle while its client waits for an answer, however long that takes.
         let left = |idle: Duration| idle.checked_sub(self.active.elapsed()).unwrap_or(REST);
         let idle = self.around.limits.idle.map(left);
         rest.into_iter().chain(idle).min()
     }
 
-    /// Ends a connection that takes too long; one that rests gives back what it keeps.
+    /// Checks the timeouts. Returns why the connection must end if it takes too long. A connection
+    /// that is at rest, or whose memory others need, gives back what it does not use.
     fn look_at_the_time(&mut self, nothing: bool) -> Option<End> {
         let wanted = self.memory.is_wanted();
         if wanted && self.is_overdue() {
@@ -541,20 +543,20 @@ impl<'a> Connection<'a> {
         None
     }
 
-    /// Whether only its client could do something, and has done nothing for too long.
+    /// Whether the connection waits only for its client, which has been inactive for too long.
     fn is_idle(&self) -> bool {
         let waits_for_client = self.session.in_flight() == 0 && !self.memory.waits();
         waits_for_client
             && self.around.limits.idle.is_some_and(|idle| self.active.elapsed() >= idle)
     }
 
-    /// Whether its client takes too long with what it holds.
+    /// Whether the client takes too long to send a payload or to read replies.
     fn is_overdue(&self) -> bool {
         let stall = self.around.limits.stall;
         let allowed = stall + Duration::from_secs(self.held_bytes / BYTES_PER_SECOND_MIN);
         let payload = self.payload.as_ref().map(|partial| partial.since);
         let mut waits = payload.into_iter().chain(self.output.waits_since());
-        // Nothing for some time, or too little for a longer time.
+        // No progress for some time, or too little progress for a longer time.
         let late =
             |since: Instant| since.max(self.active).elapsed() > stall || since.elapsed() > allowed;
         waits.any(late)
@@ -576,10 +578,11 @@ impl<'a> Connection<'a> {
         self.rested = true;
     }
 
-    /// Whether the client has said goodbye, or the server stops, rather than that the connection was lost.
+    /// Whether the connection ends in order, because the client disconnected or the server stops,
+    /// rather than being lost.
     fn says_goodbye(&self, end: &End) -> bool {
         match end {
-            // A stop ends the input, wherever the client is.
+            // A stop ends the input at any point, even within a request.
             End::Closed(CloseReason::EndOfInput | CloseReason::Truncated(_)) => {
                 self.around.stopping.load(Ordering::Acquire)
             }
@@ -588,11 +591,12 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Answers what is in flight after a goodbye. Returns why the connection ended.
+    /// Answers the requests in flight when a connection ends in order. Returns why the connection
+    /// ended.
     fn finish(&mut self, end: End) -> End {
         self.submit();
         if let Some(partial) = self.payload.take() {
-            // The rest will not come.
+            // The rest of the payload will not arrive.
             self.memory.keep(partial.buffer);
             self.release(partial.cost);
         }
@@ -617,7 +621,7 @@ impl<'a> Connection<'a> {
         end
     }
 
-    /// A recording contains what was in flight when the client left, too, if it takes effect.
+    /// Also records the requests that were in flight when the client left, if they take effect.
     fn note_unanswered(&mut self) {
         let Some(notes) = &self.notes else { return };
         let (session, slots) = (&mut self.session, &self.slots);
@@ -632,8 +636,8 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Records requests that the engine has answered. What a client asked for as a hint, and what the cache never
-/// got, is no part of the workload.
+/// Records requests that the engine has answered. Hints (CACHE), and requests that the cache never
+/// received, are not part of the workload.
 fn note(notes: &Notes, session: &Session, slots: &[Slot], done: &[Done]) {
     let command = |d: &Done| slots[d.request.tag as usize].request.command;
     let asked = |d: &&Done| command(d) != Command::Cache && d.result != Err(IoError::Shutdown);
@@ -650,7 +654,7 @@ fn data_bytes(request: &Request) -> u64 {
     }
 }
 
-/// Extents that the answer to BLOCK_STATUS has at most: the client asks again for the rest.
+/// Maximum number of extents in the answer to BLOCK_STATUS: the client asks again for the rest.
 fn extents_max(request: &Request) -> usize {
     let one = request.flags.contains(CommandFlags::REQ_ONE);
     if one { 1 } else { (request.length / SECTOR_BYTES).clamp(1, EXTENTS_MAX) as usize }

@@ -11,13 +11,13 @@ use super::connection::End;
 /// Counts of an NBD server.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Connections there have been.
+    /// Connections accepted since the start.
     pub accepted: AtomicU64,
-    /// Connections there are.
+    /// Open connections.
     pub open: AtomicU64,
-    /// Refused: as many were there as there may be.
+    /// Connections refused because the maximum number of connections was reached.
     refused: AtomicU64,
-    /// Refused: their volume had as many as it may have.
+    /// Clients refused because their volume had the maximum number of connections.
     refused_by_volume: AtomicU64,
     handshake_timeouts: AtomicU64,
     idle_timeouts: AtomicU64,
@@ -52,34 +52,34 @@ pub(crate) struct ClosedStatus {
     pub stall_timeout: u64,
 }
 
-/// What has been told of what the server refused and closed.
+/// The counts of refused and closed connections that have been reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NbdReported([u64; 5]);
 
 impl Counts {
-    /// A connection was refused before its handshake.
+    /// Counts a connection that was refused before its handshake.
     pub fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client was refused: its volume had as many connections as it may have.
+    /// Counts a client that was refused because its volume had the maximum number of connections.
     pub fn refuse_by_volume(&self) {
         self.refused_by_volume.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection ended.
+    /// Counts the end of a connection, if the server closed it for a timeout.
     pub fn ended(&self, end: &End) {
         let count = match end {
             End::HandshakeTimeout => &self.handshake_timeouts,
             End::Idle => &self.idle_timeouts,
             End::Stalled => &self.stalled,
-            // Why else it ended is the client's business.
+            // Other ends are not counted.
             End::Closed(_) | End::Socket => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// For operators.
+    /// The status, for operators.
     pub fn status(&self, connections_max: u64, request_memory: MemoryStatus) -> NbdStatus {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         NbdStatus {
@@ -96,7 +96,8 @@ impl Counts {
         }
     }
 
-    /// What an operator should hear of, since `reported` was made.
+    /// Messages for an operator about connections refused or closed since `reported`, which is
+    /// updated.
     pub fn faults(&self, reported: &mut NbdReported) -> Vec<String> {
         let counts = [
             (&self.refused, "refused", "the limit serve.connections was reached"),

@@ -1,4 +1,4 @@
-//! Volumes as exports.
+//! Offers volumes as NBD exports.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use socket2::Socket;
 use super::counts::Counts;
 use super::visitors::{Visit, Visitors};
 
-/// The largest payload of one request.
+/// The largest payload of one request, in bytes.
 pub(crate) const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
-/// What the cache is asked in multiples of.
+/// Minimum block size of a request, in bytes.
 const SECTOR_BYTES: u32 = 512;
 
 /// The exports of an engine's volumes, in their order: the first is the default one.
@@ -44,19 +44,19 @@ pub(crate) fn exports(engine: &Engine) -> Vec<ExportInfo> {
         .collect()
 }
 
-/// The exports, as they are offered to one client.
+/// The exports that are offered to one client.
 pub(super) struct Offer<'a> {
     exports: &'a [ExportInfo],
     visitors: &'a Visitors,
     counts: &'a Counts,
-    /// Connections to one volume that there may be.
+    /// Maximum number of connections to one volume.
     connections_max: u32,
     /// The client's socket, and [`Surroundings::choked`](super::connection::Surroundings::choked).
     connection: (&'a Arc<Socket>, &'a Arc<AtomicBool>),
     stopping: &'a AtomicBool,
-    /// The client's place, once it has chosen.
+    /// The client's place, once it has chosen an export and was admitted.
     visit: Cell<Option<Visit<'a>>>,
-    /// It has been refused, and that was counted.
+    /// Whether a refusal of this client has been counted.
     refused: Cell<bool>,
 }
 

@@ -1,21 +1,22 @@
-//! How many connections the limit of open files allows.
+//! How many connections the limit on open files allows.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::ServeError;
 
-/// File descriptors of a connection: its socket and its bell.
+/// File descriptors of a connection: its socket and its doorbell.
 const OF_CONNECTION: u64 = 2;
-/// File descriptors of a volume: its store, and what looks for holes there.
+/// File descriptors of a volume: its backing store, and another to look for holes in it.
 const OF_VOLUME: u64 = 2;
-/// File descriptors of everything else: operators, the flash tier, files that are opened now and then.
+/// File descriptors of everything else: operators, the flash tier, and files that are opened only
+/// now and then.
 const OF_ELSE: u64 = 96;
 
-/// How many connections there can be, `wanted` at most, in addition to `volumes` volumes that are not open yet;
-/// the limit of open files is raised as far as the system lets us.
+/// Returns how many connections are possible, at most `wanted`, in addition to `volumes` volumes
+/// that are not open yet. Raises the limit on open files if necessary, as far as the system allows.
 ///
 /// # Errors
-/// If there can be none.
+/// If no connection is possible.
 pub(crate) fn allow_connections(wanted: u32, volumes: usize) -> Result<u32, ServeError> {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let others = open + OF_ELSE + OF_VOLUME * volumes as u64;
@@ -26,13 +27,15 @@ pub(crate) fn allow_connections(wanted: u32, volumes: usize) -> Result<u32, Serv
     }
 }
 
-/// How many connections there can be where `limit` files may be open, and others need `others`.
+/// How many connections are possible if `limit` files may be open and everything else needs
+/// `others`.
 fn within(limit: u64, others: u64) -> u32 {
     let free = limit.saturating_sub(others);
     u32::try_from(free / OF_CONNECTION).unwrap_or(u32::MAX)
 }
 
-/// Raises the limit of open files as far as `wanted`, where the system lets it; says what it is.
+/// Raises the limit on open files to `wanted`, as far as the system allows. Returns the limit in
+/// force.
 fn raise_limit(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let Some(current) = limit.current else { return u64::MAX };

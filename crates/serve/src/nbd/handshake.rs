@@ -14,7 +14,7 @@ use super::input::Input;
 use crate::listener::send;
 use crate::wait::{self, Interest};
 
-/// Shakes hands with a client, until it has chosen an export.
+/// Runs the handshake with a client, until the client has chosen an export.
 pub(super) fn shake_hands(
     socket: &Socket,
     input: &mut Input,
@@ -46,7 +46,7 @@ pub(super) fn shake_hands(
                 }
             }
             HandshakeEvent::Close(reason) => return Err(End::Closed(reason)),
-            // Not offered, so the state machine refuses it on its own.
+            // TLS is not offered, so the state machine refuses it on its own.
             HandshakeEvent::StartTls => return Err(End::Closed(CloseReason::Aborted)),
         }
     }
@@ -68,7 +68,8 @@ fn send_all(socket: &Socket, mut bytes: &[u8], until: Instant) -> Result<(), End
 
 fn wait(socket: &Socket, interest: Interest, until: Instant) -> Result<(), End> {
     loop {
-        // (First, or a client that sends a byte now and then is never late.)
+        // Check the time first; otherwise, a client that sends a byte now and then would never be
+        // late.
         let now = Instant::now();
         if now >= until {
             return Err(End::HandshakeTimeout);

@@ -2,12 +2,12 @@
 
 use std::io::{self, IoSliceMut, Read};
 
-/// Bytes that a connection has room for at least.
+/// Minimum size of the receive buffer, in bytes.
 pub(super) const INPUT_BYTES_MIN: usize = 8 << 10;
-/// Bytes that one read of the socket may bring, where there is memory for them.
+/// Maximum size of the receive buffer, in bytes, if there is memory for it.
 pub(super) const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// A receive buffer; what is unread lies between `start` and `end`.
+/// A receive buffer; the unread bytes lie between `start` and `end`.
 #[derive(Debug)]
 pub(super) struct Input {
     buffer: Box<[u8]>,
@@ -20,7 +20,7 @@ impl Input {
         Input { buffer: vec![0; INPUT_BYTES_MIN].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// One that holds nothing and can hold nothing.
+    /// A buffer without capacity.
     pub fn empty() -> Input {
         Input { buffer: Box::new([]), start: 0, end: 0 }
     }
@@ -29,7 +29,7 @@ impl Input {
         &self.buffer[self.start..self.end]
     }
 
-    /// All but the last `left` bytes have been understood.
+    /// Drops all unread bytes except the last `left`, which have not been parsed yet.
     pub fn keep(&mut self, left: usize) {
         self.start = self.end - left;
         if self.start == self.end {
@@ -37,22 +37,22 @@ impl Input {
         }
     }
 
-    /// The bytes that it could hold.
+    /// The capacity, in bytes.
     pub fn capacity(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether it can hold more than it does.
+    /// Whether there is space for more bytes.
     pub fn has_space(&self) -> bool {
         self.end - self.start < self.buffer.len()
     }
 
-    /// Whether the last read may have found more than there was room for.
+    /// Whether the last read may have left bytes in the socket for lack of room.
     pub fn is_too_small(&self) -> bool {
         self.end == self.buffer.len() && self.buffer.len() < INPUT_BYTES_MAX
     }
 
-    /// Makes room for `bytes` in all, if what is unread goes into them. Returns whether it does.
+    /// Changes the capacity to `bytes`, if the unread bytes fit. Returns whether they do.
     pub fn resize(&mut self, bytes: usize) -> bool {
         let unread = self.unread();
         if unread.len() > bytes {
@@ -65,8 +65,9 @@ impl Input {
         true
     }
 
-    /// Reads once: first into `payload`, the rest of a write's data, then into the buffer. Returns
-    /// the bytes for each; both are 0 at the end of the stream. One of them must have space.
+    /// Reads once: first into `payload`, the missing data of a write, then into the buffer. Returns
+    /// the number of bytes for each; both are 0 at the end of the stream. One of them must have
+    /// space.
     pub fn fill(
         &mut self,
         socket: &mut impl Read,
@@ -120,12 +121,12 @@ mod tests {
             if input.fill(&mut socket, &mut []).unwrap() == (0, 0) {
                 break;
             }
-            // A header of 28 bytes is never whole in the last part.
+            // The last part, which is shorter than a header of 28 bytes, stays unread.
             let unread = input.unread();
             let take = unread.len() - unread.len() % 28;
             seen.extend_from_slice(&unread[..take]);
             let left = unread.len() - take;
-            // It grows with what comes, and shrinks where what is unread leaves it to.
+            // The buffer grows with its input, and shrinks if the unread bytes fit.
             let larger = input.is_too_small().then(|| 2 * input.capacity());
             input.keep(left);
             if let Some(larger) = larger {

@@ -7,13 +7,14 @@ use forebay_config::{Serve, TimeSpan};
 /// Limits that may change while the server runs; each connection keeps those that it began with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
-    /// Connections to one volume.
+    /// Maximum number of connections to one volume.
     pub volume_connections: u32,
-    /// Time for a handshake.
+    /// How long a handshake may take.
     pub handshake: Duration,
-    /// How long a client may take to send a payload or to take a reply when others wait for the memory.
+    /// How long a client may take to send a payload or to read a reply while others wait for
+    /// memory.
     pub stall: Duration,
-    /// How long nothing may happen.
+    /// How long a connection may be idle; `None` for no limit.
     pub idle: Option<Duration>,
 }
 

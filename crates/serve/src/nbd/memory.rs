@@ -8,13 +8,14 @@ use forebay_engine::BufferPool;
 
 use super::budget::{Budget, Claim, Lease};
 
-/// What a request costs besides the memory for its data: its place in queues, and its reply.
+/// Bytes that a request costs in addition to the memory for its data: its place in queues, and its
+/// reply.
 pub(super) const REQUEST_BYTES: u64 = 512;
-/// Bytes of buffers that are kept for later requests, at most.
+/// Maximum size, in bytes, of the buffers kept for later requests.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
-/// A connection's memory. What is in use and what is kept together never exceed the share and what
-/// has been lent.
+/// The memory of one connection. Memory in use and kept buffers together never exceed the share
+/// plus lent memory.
 #[derive(Debug)]
 pub(super) struct Memory {
     budget: Arc<Budget>,
@@ -26,13 +27,14 @@ pub(super) struct Memory {
     claim: Option<(bool, Claim)>,
     /// Bytes in use.
     used_bytes: u64,
-    /// Times that something was released.
+    /// Number of releases so far.
     releases: u64,
     pool: BufferPool,
 }
 
 impl Memory {
-    /// Nothing but the share. The bell rings when memory that was waited for is there.
+    /// The memory of a connection that has only its share. `bell` rings when memory that it waits
+    /// for is available.
     pub fn new(budget: Arc<Budget>, bell: Arc<Doorbell>) -> Memory {
         let modest = Lease::none(budget.modest().clone());
         let large = Lease::none(budget.large().clone());
@@ -40,13 +42,13 @@ impl Memory {
         Memory { budget, bell, modest, large, claim: None, used_bytes: 0, releases: 0, pool }
     }
 
-    /// What a request with `bytes` bytes of data costs.
+    /// What a request with `bytes` bytes of data costs, in bytes.
     pub fn cost(bytes: u64) -> u64 {
         REQUEST_BYTES + if bytes == 0 { 0 } else { BufferPool::buffer_bytes(bytes as usize) as u64 }
     }
 
-    /// Takes memory for something that costs `bytes`. Where there is not enough nothing is taken; the
-    /// same is to be asked for again when the bell rings, or something has been released.
+    /// Reserves `bytes` of memory. If there is not enough, reserves nothing and returns false: call
+    /// it again with the same `bytes` when the doorbell rings, or after a release.
     pub fn reserve(&mut self, bytes: u64) -> bool {
         let large = Budget::is_large(bytes);
         if let Some((large, claim)) = self.claim.take() {
@@ -58,12 +60,12 @@ impl Memory {
         let missing = self.missing(bytes);
         if missing > 0 && (self.claim.is_some() || !self.lend(missing, large)) {
             if self.claim.is_none() {
-                // From here on less and less is in use, so that what is claimed now suffices then:
-                // nobody holds a part of what it needs and waits for the rest.
+                // From here on, the memory in use only shrinks, so the claim suffices when it is
+                // granted: no connection holds a part of what it needs and waits for the rest.
                 self.trim();
                 if self.is_lent() {
-                    // Others come first. What it has been lent is in use by requests, and comes back
-                    // without this one.
+                    // Others come first. Requests in flight use the lent memory, and return it
+                    // without waiting for this one.
                     return false;
                 }
                 let missing = self.missing(bytes);
@@ -77,7 +79,7 @@ impl Memory {
         true
     }
 
-    /// As [`Memory::reserve`], for what is not needed: nobody is waited for.
+    /// As [`Memory::reserve`], for memory that is not essential: never queues a claim.
     pub fn reserve_at_once(&mut self, bytes: u64) -> bool {
         if self.claim.is_some() {
             return false;
@@ -90,8 +92,8 @@ impl Memory {
         true
     }
 
-    /// Takes memory for something that may be kept while requests wait for memory: of half of the share,
-    /// so that nothing that is lent is ever kept so.
+    /// Reserves memory that may be kept while requests wait for memory. At most half of the share
+    /// is available for this, so that lent memory is never kept in this way.
     pub fn reserve_of_share(&mut self, bytes: u64) -> bool {
         let fits = self.used_bytes + bytes <= self.budget.share_bytes() / 2;
         fits && self.reserve_at_once(bytes)
@@ -107,29 +109,29 @@ impl Memory {
         if large { &mut self.large } else { &mut self.modest }
     }
 
-    /// Whether memory is waited for.
+    /// Whether the connection waits for memory.
     pub fn waits(&self) -> bool {
         self.claim.is_some()
     }
 
-    /// Whether more than the share is held.
+    /// Whether the connection holds lent memory.
     pub fn is_lent(&self) -> bool {
         self.modest.bytes() > 0 || self.large.bytes() > 0
     }
 
-    /// Whether something is held that others wait for.
+    /// Whether the connection holds lent memory that others wait for.
     pub fn is_wanted(&self) -> bool {
         [&self.modest, &self.large]
             .iter()
             .any(|lease| lease.bytes() > 0 && lease.pool().is_contended())
     }
 
-    /// How often something has been released.
+    /// Number of releases so far.
     pub fn releases(&self) -> u64 {
         self.releases
     }
 
-    /// What was reserved is no longer needed.
+    /// Releases `bytes` that were reserved. Returns unused lent memory if others wait for it.
     pub fn release(&mut self, bytes: u64) {
         self.used_bytes -= bytes;
         self.releases += 1;
@@ -139,17 +141,17 @@ impl Memory {
         }
     }
 
-    /// A buffer for data, of what has been reserved.
+    /// A buffer for data, out of the reserved memory.
     pub fn buffer(&mut self, bytes: u64) -> AlignedBuffer {
         self.pool.take(bytes as usize)
     }
 
-    /// Keeps a buffer for later, before what it cost is released.
+    /// Keeps a buffer for later requests. Call this before releasing what the buffer cost.
     pub fn keep(&mut self, buffer: AlignedBuffer) {
         self.pool.give(buffer);
     }
 
-    /// Gives back what is not in use.
+    /// Gives back memory that is not in use.
     pub fn trim(&mut self) {
         self.pool.shrink(0);
         let lent = self.used_bytes.saturating_sub(self.budget.share_bytes());
@@ -157,7 +159,7 @@ impl Memory {
         self.large.keep(lent - self.modest.bytes());
     }
 
-    /// Bytes to be lent so that `bytes` more can be used. Buffers that are kept give way.
+    /// Bytes that must be lent before `bytes` more can be used. Frees kept buffers to make room.
     fn missing(&mut self, bytes: u64) -> u64 {
         let own = self.budget.share_bytes() + self.modest.bytes() + self.large.bytes();
         let wanted = self.used_bytes + bytes;

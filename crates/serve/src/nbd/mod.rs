@@ -1,5 +1,4 @@
-//! NBD over sockets: one thread for each connection; each connection is a session of the one
-//! engine.
+//! NBD over sockets. Each connection has its own thread, and is a session of the one engine.
 
 mod budget;
 mod connection;

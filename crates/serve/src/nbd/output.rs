@@ -1,4 +1,4 @@
-//! The replies of a connection that its client has not taken yet.
+//! The replies of a connection that wait to be sent to its client.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -7,38 +7,39 @@ use std::time::Instant;
 use forebay_device::AlignedBuffer;
 use forebay_engine::Loans;
 
-/// Pieces that one system call takes.
+/// Maximum number of slices in one system call.
 const PIECES_MAX: usize = 256;
-/// Bytes of heads that have been sent before the rest is moved to the front.
+/// Number of sent bytes of heads above which the rest is moved to the front.
 const SENT_HEADS_MAX: usize = 64 << 10;
 
-/// Replies to be sent: their heads one after another, data between them where it lies.
+/// Replies to be sent. The heads are stored one after another; the data between them is sent from
+/// where it lies.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     heads: Vec<u8>,
-    /// Bytes of heads that were there before the first of `heads`.
+    /// Bytes of heads sent and removed before the first byte of `heads`.
     heads_gone: u64,
-    /// Where the head of the first piece begins.
+    /// Position at which the head of the first piece begins, counted over all heads so far.
     head_at: u64,
     pieces: VecDeque<Piece>,
     /// Bytes of the first piece that have been sent.
     sent: usize,
 }
 
-/// Heads, and data behind them.
+/// Heads, and the data that follows them.
 #[derive(Debug)]
 struct Piece {
-    /// The end of its heads.
+    /// Position at which its heads end, counted over all heads so far.
     heads_end: u64,
     data: Data,
-    /// What was reserved for it.
+    /// Bytes of memory that were reserved for it.
     cost: u64,
     since: Instant,
 }
 
 #[derive(Debug)]
 enum Data {
-    /// Nothing.
+    /// No data.
     None,
     /// The first bytes of a buffer.
     Buffer(AlignedBuffer, usize),
@@ -57,22 +58,22 @@ impl Data {
 }
 
 impl Output {
-    /// Where heads are appended.
+    /// The buffer to which heads are appended.
     pub fn heads(&mut self) -> &mut Vec<u8> {
         &mut self.heads
     }
 
-    /// What was reserved for a reply whose head has been appended is to be freed when that has gone.
+    /// Completes a reply whose head has been appended: `cost` is freed when the head has been sent.
     pub fn push(&mut self, cost: u64, now: Instant) {
         self.push_piece(Data::None, cost, now);
     }
 
-    /// Appends the first `length` bytes of a buffer behind the heads so far.
+    /// Appends the first `length` bytes of a buffer after the heads so far.
     pub fn push_data(&mut self, buffer: AlignedBuffer, length: usize, cost: u64, now: Instant) {
         self.push_piece(Data::Buffer(buffer, length), cost, now);
     }
 
-    /// Appends lent memory behind the heads so far.
+    /// Appends lent memory after the heads so far.
     pub fn push_lent(&mut self, lent: Loans, cost: u64, now: Instant) {
         self.push_piece(Data::Lent(lent), cost, now);
     }
@@ -91,16 +92,17 @@ impl Output {
         self.pieces.is_empty() && self.heads.is_empty()
     }
 
-    /// Since when the first reply waits to be taken.
+    /// Since when the oldest reply has been waiting to be sent.
     pub fn waits_since(&self) -> Option<Instant> {
         self.pieces.front().map(|piece| piece.since)
     }
 
-    /// Sends as much as `write` takes; `free` gets what was reserved for replies that have gone, and
-    /// their buffers. Returns whether anything was sent.
+    /// Sends as much as `write` accepts. Calls `free` with the buffer and the cost of each reply
+    /// that has been sent. Returns whether anything was sent.
     ///
     /// # Errors
-    /// As `write` fails, but for [`io::ErrorKind::WouldBlock`].
+    /// As `write`, except for [`io::ErrorKind::WouldBlock`] and [`io::ErrorKind::Interrupted`];
+    /// [`io::ErrorKind::WriteZero`] if it accepts nothing.
     pub fn send(
         &mut self,
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
@@ -108,7 +110,7 @@ impl Output {
     ) -> io::Result<bool> {
         let end = self.pieces.back().map_or(self.head_at, |last| last.heads_end);
         if self.heads_gone + self.heads.len() as u64 > end {
-            // Heads that cost nothing: those of requests that were refused.
+            // Heads without a cost: those of refused requests.
             self.push(0, Instant::now());
         }
         let mut any = false;
@@ -127,7 +129,7 @@ impl Output {
         Ok(any)
     }
 
-    /// What is to be sent next.
+    /// Fills `slices` with the bytes to send next, and returns the number of slices used.
     fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; PIECES_MAX]) -> usize {
         let (mut count, mut skip, mut head_at) = (0, self.sent, self.head_at);
         let mut push = |bytes: &'a [u8]| {
@@ -155,7 +157,7 @@ impl Output {
         count
     }
 
-    /// So many bytes have been sent.
+    /// Notes that `sent` bytes have been sent.
     fn advance(&mut self, sent: usize, free: &mut impl FnMut(Option<AlignedBuffer>, u64)) {
         self.sent += sent;
         while let Some(first) = self.pieces.front() {
@@ -209,11 +211,11 @@ mod tests {
                     output.push_data(buffer, 5, 1, now);
                     expected.extend_from_slice(&[n as u8; 5]);
                 }
-                // A request that was refused: there is nothing to be freed.
+                // A refused request: there is nothing to free.
                 _ => {}
             }
         }
-        // Takes seven bytes at most, and none every third time.
+        // Accepts at most seven bytes, and none at every third call.
         let (mut taken, mut calls, mut buffers, mut cost) = (Vec::new(), 0, 0, 0);
         while !output.is_empty() {
             let write = |slices: &[IoSlice<'_>]| {

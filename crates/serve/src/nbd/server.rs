@@ -27,7 +27,8 @@ use crate::listener::Listener;
 use crate::record::{Recorded, Recording};
 use crate::wait::{self, Interest};
 
-/// How long a client may take to read its last answers when the server stops, once it has them all.
+/// How long a client may take to read its last answers when the server stops, from when the last of
+/// them is ready.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An NBD server on one address.
@@ -38,18 +39,18 @@ pub struct NbdServer {
     address: String,
 }
 
-/// What stopping a server found.
+/// The outcome of stopping a server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stopped {
-    /// Connections that were there.
+    /// Connections that were open.
     pub connections: usize,
-    /// Connections that did not take their last answers and were cut off.
+    /// Connections that were cut off because their clients did not read the last answers.
     pub cut_off: usize,
-    /// What an operator should learn of the end.
+    /// Outcomes of orders that an operator should learn of at the end.
     pub news: Vec<OrderNews>,
     /// What was recorded.
     pub recorded: Recorded,
-    /// How the recording failed, and what is left of it, if it did.
+    /// How the recording failed and what is left of it, if it failed.
     pub recording_failure: Option<String>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct NbdView {
 }
 
 impl NbdView {
-    /// What there is to say.
+    /// The status, for `GET /status`.
     pub fn status(&self) -> NbdStatus {
         let connections_max = u64::from(self.connections_max);
         self.counts.status(connections_max, self.budget.status(self.connections_max))
@@ -88,7 +89,7 @@ struct Shared {
 struct Connection {
     socket: Arc<Socket>,
     thread: JoinHandle<()>,
-    /// [`Surroundings::busy`].
+    /// See [`Surroundings::busy`].
     busy: Arc<AtomicBool>,
 }
 
@@ -96,7 +97,7 @@ impl NbdServer {
     /// Serves the engine's volumes to at most `connections_max` connections at a time.
     ///
     /// # Errors
-    /// If threads or file descriptors cannot be had.
+    /// If the system refuses threads or file descriptors.
     pub(crate) fn start(
         engine: Arc<Engine>,
         listener: Listener,
@@ -127,34 +128,35 @@ impl NbdServer {
         Ok(NbdServer { shared, acceptor: Some(acceptor), address })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Connections there may be at a time.
+    /// Maximum number of simultaneous connections.
     pub fn connections_max(&self) -> u32 {
         self.shared.connections_max
     }
 
-    /// What others may know of it.
+    /// A view for operators.
     pub fn view(&self) -> NbdView {
         let Shared { counts, budget, connections_max, .. } = &*self.shared;
         let (counts, budget) = (counts.clone(), budget.clone());
         NbdView { counts, budget, connections_max: *connections_max }
     }
 
-    /// Uses other limits for connections from now on.
+    /// Sets the limits for connections that begin from now on.
     pub fn set_limits(&self, limits: Limits) {
         *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// What an operator should hear of, since `reported` was made.
+    /// Messages for an operator about connections refused or closed since `reported`, which is
+    /// updated.
     pub fn faults(&self, reported: &mut NbdReported) -> Vec<String> {
         self.shared.counts.faults(reported)
     }
 
-    /// Accepts no more clients, finishes what is in flight, sends the answers and ends all
+    /// Stops accepting clients, finishes the requests in flight, sends the answers and ends all
     /// connections.
     pub fn stop(mut self) -> Stopped {
         self.end()
@@ -164,11 +166,11 @@ impl NbdServer {
         let Some(acceptor) = self.acceptor.take() else { return Stopped::default() };
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.bell.ring();
-        // A thread that panicked has said so; its connection is over in any case.
+        // A thread that panicked has already reported it; its connection has ended in any case.
         let _ = acceptor.join();
         let connections = std::mem::take(&mut *self.shared.connections());
         for connection in &connections {
-            // A socket that is closed already needs no ending.
+            // If this fails, the socket is closed already.
             let _ = connection.socket.shutdown(Shutdown::Read);
         }
         let mut stopped = Stopped { connections: connections.len(), ..Stopped::default() };
@@ -222,7 +224,8 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
             listener.accept().and_then(|socket| admit(shared, socket))
         });
         if admitted.is_err() {
-            // Out of file descriptors, threads or memory: it passes, at the latest when a client leaves.
+            // The process is out of file descriptors, threads or memory. This passes, at the latest
+            // when a client leaves.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -256,7 +259,7 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// One client, from its greeting to its leaving.
+/// Serves one client, from the handshake to the end of the connection.
 fn converse(shared: &Shared, socket: &Arc<Socket>, session: Session, busy: &AtomicBool) -> End {
     let Shared { budget, stopping, exports, visitors, counts, .. } = shared;
     let limits = *shared.limits.lock().unwrap_or_else(PoisonError::into_inner);

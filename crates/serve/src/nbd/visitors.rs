@@ -1,8 +1,9 @@
 //! The connections to each volume: how many there are, and which of them are ending.
 //!
-//! A client whose connection fails may connect again before the server has noticed. Its new connection waits
-//! until the old one has ended: else it would be refused because of the old one, or its requests might be
-//! answered before the server has read, and executed, those that wait in the old one's socket.
+//! A client whose connection fails may connect again before the server has noticed. Its new
+//! connection waits until the old one has ended: otherwise it could be refused because of the old
+//! one, or its requests could be answered before the server has read and executed those that wait
+//! in the old socket.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +13,21 @@ use std::time::{Duration, Instant};
 use forebay_block::Volume;
 use socket2::Socket;
 
-/// How long a new connection waits at most for one that ends: a quiesce may hold its requests.
+/// How long a new connection waits, at most, for an ending connection, whose requests a quiesce may
+/// hold back.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long it waits for one whose client takes no replies. A client that has closed only its sending side keeps
-/// its connection for as long as it likes, and must not delay others by much.
+/// How long a new connection waits, at most, for an ending connection whose client reads no replies.
+/// A client that has closed only its sending side keeps its connection for as long as it likes, and
+/// must not delay others by much.
 const CHOKED_WAIT_MAX: Duration = Duration::from_millis(200);
-/// How often it is looked whether the server stops meanwhile.
+/// How often a waiting connection checks whether the server is stopping.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// The connections to all volumes; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Visitors {
     list: Mutex<List>,
-    /// One has left, or needs not be waited for.
+    /// Signalled when a connection has ended, or when others need not wait for it any more.
     left: Condvar,
 }
 
@@ -39,9 +42,9 @@ struct Visitor {
     number: u64,
     volume: Volume,
     socket: Arc<Socket>,
-    /// The server reads no requests only because the client takes no replies.
+    /// Whether the server reads no requests only because the client reads no replies.
     choked: Arc<AtomicBool>,
-    /// The server has read all that the client has sent.
+    /// Whether the server has read all that the client has sent.
     is_read: bool,
 }
 
@@ -53,8 +56,8 @@ pub(super) struct Visit<'a> {
 }
 
 impl Visitors {
-    /// Counts a connection to a volume, if there may be one more. Waits before for connections to the volume
-    /// that end.
+    /// Counts a connection to a volume, unless there are `count_max` already. Waits first for
+    /// connections to the volume that are ending.
     pub fn enter(
         &self,
         volume: Volume,
@@ -85,8 +88,8 @@ impl Visitors {
 }
 
 impl List {
-    /// How long a new connection to the volume waits: no time, unless a client has closed its connection, and the
-    /// server has not read all of that.
+    /// How long a new connection to the volume waits: no time, unless a client has closed its
+    /// connection and the server has not read all that the client sent.
     fn patience(&self, volume: Volume) -> Duration {
         let unread: Vec<&Visitor> =
             self.visitors.iter().filter(|v| v.volume == volume && !v.is_read).collect();
@@ -109,7 +112,8 @@ impl List {
 }
 
 impl Visit<'_> {
-    /// The server has read all that the client has sent: no other connection waits for this one.
+    /// Notes that the server has read all that the client has sent, so that no other connection
+    /// waits for this one.
     pub fn is_read(&self) {
         let mut list = self.visitors.lock();
         let visitor = list.visitors.iter_mut().find(|visitor| visitor.number == self.number);
@@ -140,7 +144,7 @@ mod tests {
         (client, Arc::new(server.into()))
     }
 
-    /// A connection in the list of which there may be `count_max`.
+    /// Enters a connection to a volume that allows `count_max` of them.
     fn enter<'a>(
         visitors: &'a Visitors,
         volume: u32,

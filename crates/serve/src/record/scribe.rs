@@ -1,4 +1,5 @@
-//! The thread of a recording: collects what connections have noted, and writes it in the order of arrival.
+//! The thread of a recording: collects the requests that connections have noted, and writes them in
+//! order of arrival.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -16,53 +17,53 @@ use super::{DIGEST_BYTES, Entry, RecordOptions, Recorded, Shared, UNIT_BYTES};
 
 /// How often lists are collected.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How long after its answer a connection may take to note a request. One that is later is
-/// written late, with its predecessor's time.
+/// How long a connection may take to note a request after answering it. A request noted later than
+/// this may be written late, with the time of its predecessor.
 const NOTED_WITHIN: Nanos = Nanos(200_000_000);
-/// Bytes of requests that are held, because an earlier one is still in flight, at most: more than a million
-/// requests without hashes.
+/// Maximum size, in bytes, of the requests held back because an earlier one is still in flight:
+/// more than a million requests without hashes.
 pub(super) const HELD_BYTES_MAX: i64 = 128 << 20;
-/// Lists that are kept for connections to fill again, at most.
+/// Maximum number of empty lists kept for connections to fill again.
 const EMPTY_MAX: usize = 64;
-/// How often what was written is made safe.
+/// How often a checkpoint makes the trace written so far safe against a crash.
 const CHECKPOINT_PERIOD: Nanos = Nanos(60_000_000_000);
 
-/// What one connection has noted in one period, by time of arrival.
+/// The requests that one connection noted in one period, sorted by arrival time.
 struct Run {
     entries: Vec<Entry>,
-    /// Entries before this one are written.
+    /// Entries before this index are written.
     written: usize,
 }
 
 impl Run {
-    /// When the next one arrived.
+    /// Arrival time of the next entry to write.
     fn next_time(&self) -> Nanos {
         self.entries[self.written].request.time
     }
 }
 
-/// The thread that writes.
+/// The state of the thread that writes.
 pub(super) struct Scribe {
     shared: Arc<Shared>,
     clock: EngineClock,
     writer: ParquetTraceWriter,
     metadata: Metadata,
     oldest: Box<dyn Fn() -> Option<Nanos> + Send>,
-    /// Collected and not all written, in the order of their collection.
+    /// Runs that are not written completely, in the order in which they were collected.
     held: Vec<Run>,
     held_bytes: i64,
-    /// Lists that were written, for connections to fill again.
+    /// Empty lists, for connections to fill again.
     empty: Vec<Vec<Entry>>,
     first: Option<Nanos>,
     last: Nanos,
     checkpoint_at: Nanos,
     recorded: Recorded,
-    /// What of a request is in the sample.
+    /// The parts of a request that are in the sample.
     part: Batch,
 }
 
 impl Scribe {
-    /// `oldest` says when the oldest request in flight arrived.
+    /// Prepares to write. `oldest` returns the arrival time of the oldest request in flight.
     pub fn new(
         shared: Arc<Shared>,
         clock: EngineClock,
@@ -91,9 +92,9 @@ impl Scribe {
     pub fn record(mut self) -> Recorded {
         let worked = self.work();
         let Scribe { shared, writer, metadata, recorded, .. } = self;
-        // (In any case the writer is gone afterwards, and has removed what is of no use.)
+        // In every case, the writer is gone afterwards and has removed a useless partial file.
         let written = match worked {
-            // Requests may be missing.
+            // The recording was given up, so requests may be missing.
             Ok(()) if shared.failure.get().is_some() => {
                 drop(writer);
                 Ok(())
@@ -132,7 +133,8 @@ impl Scribe {
 
     fn collect(&mut self) {
         let mut lists = self.shared.lists();
-        // A list that only we know belongs to a connection that has ended: this is its last time.
+        // The connection of a list that is referenced only here has ended: collect this list for
+        // the last time.
         let mut ended = Vec::new();
         for (n, list) in lists.iter().enumerate() {
             if Arc::strong_count(list) == 1 {
@@ -144,7 +146,7 @@ impl Scribe {
                 self.empty.push(entries);
                 continue;
             }
-            // Stable, and quick: the list is nearly sorted.
+            // This sort is stable, and fast because the list is nearly sorted.
             entries.sort_by_key(|entry| entry.request.time);
             self.held_bytes += entries.iter().map(Entry::bytes).sum::<i64>();
             self.held.push(Run { entries, written: 0 });
@@ -156,13 +158,14 @@ impl Scribe {
         self.empty.truncate(EMPTY_MAX);
     }
 
-    /// Writes what arrived before `end`, and more where too much is held, in the order of
-    /// arrival.
+    /// Writes the requests that arrived before `end`, in order of arrival. Writes later ones too
+    /// while more than [`HELD_BYTES_MAX`] is held.
     fn write_until(&mut self, end: Nanos) -> Result<(), TraceError> {
         let mut held = std::mem::take(&mut self.held);
         let mut result = Ok(());
         while let Some(first) = (0..held.len()).min_by_key(|&n| held[n].next_time()) {
-            // Several are written in one go: those before the first of every other run.
+            // Write several entries at once: all that arrived before the next entry of every other
+            // run.
             let others = (0..held.len()).filter(|&n| n != first);
             let until = others.map(|n| held[n].next_time()).min().unwrap_or(Nanos(u64::MAX));
             let run = &mut held[first];
@@ -170,7 +173,8 @@ impl Scribe {
             for entry in &run.entries[start..] {
                 let time = entry.request.time;
                 let wanted = time < end || self.held_bytes > HELD_BYTES_MAX;
-                // (At the same time as another run's, one at a time, the earlier run first.)
+                // Entries with equal times are written one at a time, the one in the earlier run
+                // first.
                 if !wanted || (run.written > start && time >= until) {
                     break;
                 }
@@ -230,7 +234,7 @@ impl Scribe {
     }
 }
 
-/// What the trace says about itself.
+/// The metadata of the trace.
 pub(super) fn metadata(options: &RecordOptions, volumes: &[VolumeDescription]) -> Metadata {
     let mut infos = vec![VolumeInfo::default(); volumes.len()];
     for v in volumes {
