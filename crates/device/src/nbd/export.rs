@@ -18,7 +18,7 @@ use crate::devices::DeviceError;
 use crate::doorbell::Doorbell;
 use crate::holes::Holes;
 
-/// Maximum number of requests in flight; further ones wait in [`State::asked`].
+/// Maximum number of requests in flight; further ones wait in `State::asked`.
 const DEPTH_MAX: u32 = 128;
 /// The smallest logical block in bytes: the smallest granule of the machine.
 const SECTOR_BYTES: u32 = 512;
