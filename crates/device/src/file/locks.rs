@@ -141,7 +141,7 @@ pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
     there.is_ok_and(|there| file.metadata().map(identity).is_ok_and(|opened| opened == there))
 }
 
-/// The identity and the state of a file that this process created, at that time.
+/// The identity and the state of a file that this process created, at its creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Made {
     device: u64,
@@ -345,8 +345,8 @@ mod tests {
         drop(a);
         drop(b);
         assert!(lock_range(&c, Range::ALL, false).unwrap());
-        // These locks do not conflict with those of other programs, which lock the file's own
-        // bytes. SAFETY: all-zero bytes are a valid `flock`.
+        // These locks do not conflict with those of other programs, which lock the file's own bytes.
+        // SAFETY: all-zero bytes are a valid `flock`.
         let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
         lock.l_type = libc::F_WRLCK as libc::c_short;
         lock.l_len = 1 << 40;

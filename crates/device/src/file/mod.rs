@@ -404,7 +404,7 @@ unsafe fn sync_data(fd: RawFd) -> libc::c_int {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Some(made) = self.made {
-            // Before the locks are released, so that no other server can be using the file.
+            // Remove the file before releasing the locks: no other server can be using it.
             locks::remove_untouched(&self.file, &self.path, made);
         }
         // The file may stay open for a while: in a ring that is being torn down, or in a process
