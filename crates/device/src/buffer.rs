@@ -243,7 +243,7 @@ impl Arena {
     pub fn scribble(&mut self, byte: u8) {
         for piece in 0..self.count + self.spare.len() as u32 {
             if !self.pieces.is_lent(piece) {
-                // SAFETY: our own mapping, exclusively borrowed, and read by nobody else.
+                // SAFETY: our own mapping, exclusively borrowed, and not lent to a reader.
                 unsafe { spoil_sectors(self.piece(piece), byte) };
             }
         }

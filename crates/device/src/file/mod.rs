@@ -368,7 +368,8 @@ impl Target {
         let at = (base + offset) as libc::off64_t;
         let pieces = memory.as_ptr().cast::<libc::iovec>();
         let count = memory.len() as libc::c_int;
-        // SAFETY: `MemorySlice` is laid out as an iovec, and the caller vouches for the memory.
+        // SAFETY: `MemorySlice` is laid out as an iovec, and the caller guarantees that the memory
+        // is valid.
         let result = unsafe {
             match verb {
                 Verb::Read => libc::preadv64(fd, pieces, count, at) as i64,

@@ -8,8 +8,9 @@ use crate::choices::Choices;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CutStyle {
     /// One of six outcomes: all writes survive; none does; only those that completed first do; a
-    /// subset does; a subset does in another order, some torn or with garbage; all are torn, in any
-    /// order. Covers everything that the fault model allows, and often picks the likely outcomes.
+    /// subset does; a subset does in another order, some torn or with garbage; each atomic unit
+    /// survives or not on its own, in any order of the writes. Covers everything that the fault
+    /// model allows, and often picks the likely outcomes.
     Any,
     /// For exhaustive walks: each write of each device, in order of completion, survives whole or
     /// not at all. Operations in flight come last, in order of submission.

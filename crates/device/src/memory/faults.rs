@@ -9,9 +9,9 @@ use crate::devices::Verb;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A write reports success and nothing lands.
+    /// A write reports success, but nothing reaches the medium.
     LostWrite,
-    /// A write lands somewhere else on the device and reports success.
+    /// A write goes to another place on the device and reports success.
     MisdirectedWrite,
     /// A read returns bytes from another place and reports success.
     MisdirectedRead,

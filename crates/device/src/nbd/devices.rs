@@ -164,8 +164,8 @@ fn gather(memory: &[MemorySlice], into: &mut [u8]) {
     let mut left = into;
     for slice in memory {
         let (piece, rest) = left.split_at_mut(slice.length.min(left.len()));
-        // SAFETY: by the contract of `Devices::submit` the memory is valid now, and nobody
-        // changes it.
+        // SAFETY: by the contract of `Devices::submit` the memory is valid now, and nothing changes
+        // it.
         let from = unsafe { std::slice::from_raw_parts(slice.pointer, piece.len()) };
         piece.copy_from_slice(from);
         left = rest;
@@ -178,7 +178,7 @@ fn scatter(from: &[u8], memory: &[MemorySlice]) {
     for slice in memory {
         let (piece, rest) = left.split_at(slice.length.min(left.len()));
         // SAFETY: by the contract of `Devices::submit` the memory is valid until this read is
-        // reaped, which it is now, and nobody else touches it.
+        // reaped, which happens now, and nothing else accesses it.
         let into = unsafe { std::slice::from_raw_parts_mut(slice.pointer, piece.len()) };
         into.copy_from_slice(piece);
         left = rest;
