@@ -15,8 +15,8 @@ use rustix::io::Errno;
 /// Knows where a store has holes.
 pub trait Holes: Debug + Send + Sync {
     /// Appends to `found` the contents of `length` bytes from `offset` on, as runs in order without
-    /// gaps. They may cover less than requested; the rest counts as data. Offsets are those that
-    /// the machines use.
+    /// gaps. They may cover less than requested, and the rest counts as data; they may also extend
+    /// past the range. Offsets are those that the machines use.
     fn find(&self, offset: u64, length: u64, found: &mut Vec<ContentRun>);
 }
 
