@@ -1,6 +1,6 @@
-//! How fast the executor and its devices are: `cargo run --release -p forebay-device --example
-//! device_speed -- [DIRECTORY]` prints one figure per line. The directory (default: the temporary one)
-//! is where the file of the device measurements goes.
+//! Measures the speed of the executor and its devices: `cargo run --release -p forebay-device
+//! --example device_speed -- [DIRECTORY]` prints one figure per line. The file for the device
+//! measurements goes into the directory (default: the system's temporary directory).
 
 #![allow(clippy::print_stdout)] // a program, not the library
 
@@ -133,7 +133,7 @@ fn fill<D: Devices>(executor: &mut Executor<D>, bell: &Doorbell) {
     }
 }
 
-/// Keeps `depth` operations in flight for `time`; operations per second.
+/// Keeps `depth` operations in flight for `time`. Returns operations per second.
 fn drive<D: Devices>(
     executor: &mut Executor<D>,
     bell: &Doorbell,

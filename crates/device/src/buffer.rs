@@ -12,7 +12,7 @@ use crate::published::Published;
 /// Alignment of every buffer: enough for O_DIRECT on any device.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// How the arena asks for large pages, which save address-translation misses on random hits.
+/// How the arena requests huge pages, which reduce TLB misses on random hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HugePages {
     /// Ordinary pages.
@@ -20,7 +20,7 @@ pub enum HugePages {
     /// Transparent huge pages where the kernel offers them (`madvise`).
     #[default]
     Transparent,
-    /// Pages of the reserved pool (`MAP_HUGETLB`); fails when the pool is too small.
+    /// Pages from the reserved pool (`MAP_HUGETLB`); fails when the pool is too small.
     Reserved,
 }
 
@@ -31,7 +31,7 @@ pub enum ArenaError {
     /// The size does not fit the address space.
     #[error("{count} frames of {frame_bytes} bytes do not fit in memory; lower `cache.dram`")]
     TooLarge {
-        /// Frames asked for.
+        /// Number of frames requested.
         count: u32,
         /// Bytes per frame.
         frame_bytes: u32,
@@ -41,16 +41,16 @@ pub enum ArenaError {
         "cannot map {bytes} bytes for frames ({source}); lower `cache.dram`, or reserve huge pages"
     )]
     Map {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
 
-/// Memory of a number of equal frames in one anonymous mapping, page-aligned and zeroed.
+/// Memory for frames of equal size in one anonymous mapping, page-aligned and initially zeroed.
 ///
-/// Each frame has a *piece* of the mapping. There may be spare pieces: then frames can be lent
+/// Each frame has a *piece* of the mapping. If there are spare pieces, frames can be lent
 /// ([`Arena::lend`]), and a frame that must be written while it is lent gets another piece
 /// ([`Arena::writable`]).
 #[derive(Debug)]
@@ -58,11 +58,12 @@ pub struct Arena {
     pieces: Arc<Pieces>,
     frame_bytes: u32,
     count: u32,
-    /// The piece of each frame; empty if nothing is lent: a frame's piece is then its number.
+    /// The piece of each frame; empty in an arena without spare pieces: a frame's piece is then its
+    /// number.
     piece_of: Vec<u32>,
-    /// Pieces without a frame, some of which may still be lent; those free for longest come first.
+    /// Pieces without a frame, the longest unused first. Some may still be lent.
     spare: VecDeque<u32>,
-    /// Frames that others read; none if nothing is lent.
+    /// Frames that can be read without the lock; `None` in an arena without spare pieces.
     published: Option<Arc<Published>>,
 }
 
@@ -97,7 +98,8 @@ impl Arena {
         let flags = libc::MAP_PRIVATE
             | libc::MAP_ANONYMOUS
             | match huge {
-                // Pages that are not reserved here, and are not there, end the process when it touches them.
+                // Reserve the pages (no `MAP_NORESERVE`): touching one that the pool cannot supply
+                // kills the process.
                 HugePages::Reserved => libc::MAP_HUGETLB,
                 _ => libc::MAP_NORESERVE,
             };
@@ -121,7 +123,7 @@ impl Arena {
         }
         let base = NonNull::new(base.cast()).ok_or_else(too_large)?;
         let lent = if spare > 0 { all } else { 0 };
-        // SAFETY: just mapped, and handed to nobody else.
+        // SAFETY: just mapped, and used by nothing else.
         let pieces = Arc::new(unsafe { Pieces::new(base, bytes, lent, spare) });
         let piece_of = if spare > 0 { (0..count).collect() } else { Vec::new() };
         let published = Published::new(pieces.clone(), count, frame_bytes);
@@ -147,8 +149,8 @@ impl Arena {
     /// The address of `length` bytes from `offset` of frame `frame`.
     ///
     /// # Panics
-    /// If they are not all within the frame, or there is no such frame: that would return another
-    /// block's memory.
+    /// If the range is not within the frame, or there is no such frame: the address would be
+    /// another block's memory.
     pub fn slice(&self, frame: u32, offset: u32, length: u32) -> MemorySlice {
         assert!(
             frame < self.count
@@ -161,8 +163,8 @@ impl Arena {
         MemorySlice { pointer: pointer.wrapping_add(offset as usize), length: length as usize }
     }
 
-    /// Like [`Arena::slice`], for a frame that is about to be written there. If it is lent, it
-    /// moves together with its other bytes.
+    /// Like [`Arena::slice`], for bytes that are about to be written. Withdraws the frame if it is
+    /// published. A lent frame first moves to another piece, together with its other bytes.
     ///
     /// # Panics
     /// As [`Arena::slice`].
@@ -190,14 +192,15 @@ impl Arena {
         self.pieces.try_lend(self.piece_of(frame), start, memory.length)
     }
 
-    /// Publishes a frame under a key: [`Published`]. Does nothing if nothing is lent.
+    /// Publishes a frame under a key; see [`Published`]. Does nothing in an arena without spare
+    /// pieces.
     pub fn publish(&mut self, key: u64, frame: u32) {
         if let Some(published) = &self.published {
             published.publish(key, frame, self.piece_of(frame));
         }
     }
 
-    /// The frames that others read; `None` if nothing is lent.
+    /// The frames that can be read without the lock; `None` in an arena without spare pieces.
     pub fn published(&self) -> Option<Arc<Published>> {
         self.published.clone()
     }
@@ -205,8 +208,9 @@ impl Arena {
     /// Moves a lent frame to another piece.
     #[cold]
     fn give_another(&mut self, frame: u32, piece: u32, keep: bool) {
-        // No more loans than spare pieces, and one of them is of a piece that is not spare: so at
-        // least one spare piece is not lent at any time. (Loans come and go while they are counted.)
+        // There are at most as many loans as spare pieces, and one of them is of this frame's
+        // piece, which is not spare: so at any time at least one spare piece is not lent. The
+        // search can still fail, because loans begin and end while it runs.
         let free = loop {
             match self.spare.iter().position(|&spare| !self.pieces.is_lent(spare)) {
                 Some(free) => break free,
@@ -216,8 +220,8 @@ impl Arena {
         let fresh = self.spare.remove(free).expect("it was just found");
         if keep {
             let (from, to) = (self.piece(piece).pointer, self.piece(fresh).pointer);
-            // SAFETY: two pieces of our own mapping; nobody else writes to the one, or uses the
-            // other at all.
+            // SAFETY: two pieces of our own mapping; nothing writes to the source, and nothing else
+            // uses the target.
             unsafe { from.copy_to_nonoverlapping(to, self.frame_bytes as usize) };
         }
         self.piece_of[frame as usize] = fresh;
@@ -239,7 +243,7 @@ impl Arena {
     pub fn scribble(&mut self, byte: u8) {
         for piece in 0..self.count + self.spare.len() as u32 {
             if !self.pieces.is_lent(piece) {
-                // SAFETY: our own mapping, exclusively borrowed, and read by nobody else.
+                // SAFETY: our own mapping, exclusively borrowed, and not lent to a reader.
                 unsafe { spoil_sectors(self.piece(piece), byte) };
             }
         }
@@ -309,7 +313,7 @@ impl AlignedBuffer {
         self.bytes == 0
     }
 
-    /// Address of the first byte. The buffer may be given to a device through it.
+    /// Address of the first byte, for passing the buffer to a device.
     pub fn pointer(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -346,7 +350,7 @@ impl Drop for AlignedBuffer {
     }
 }
 
-/// Staging buffers, kept by power-of-two size so that none is allocated twice.
+/// Free staging buffers, by power-of-two size, kept for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct StagingPool {
     free: Vec<Vec<AlignedBuffer>>,
@@ -373,7 +377,7 @@ impl StagingPool {
         self.free[class].push(buffer);
     }
 
-    /// Buffers ever allocated: constant once the steady state is reached.
+    /// Number of buffers allocated so far: constant once the steady state is reached.
     pub fn allocated(&self) -> u64 {
         self.allocated
     }
@@ -422,7 +426,7 @@ mod tests {
     fn huge_pages_that_are_not_there_are_an_error_and_not_the_end_of_the_process() {
         let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
         let free = memory.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
-        // (Without the line, the kernel has none.)
+        // Without this line, the kernel has no huge pages.
         let free: u32 = free.map_or(0, |free| free.trim().parse().unwrap());
         let error = Arena::new(free + 1, 2 << 20, HugePages::Reserved).unwrap_err();
         assert!(matches!(error, ArenaError::Map { .. }), "{error}");
@@ -446,15 +450,15 @@ mod tests {
     fn what_is_lent_stays_as_it_was_whatever_its_slot_becomes() {
         let mut arena = Arena::lending(2, 4096, HugePages::Never, 3).unwrap();
         let fill = |memory: MemorySlice, byte| {
-            // SAFETY: memory of the arena, that is said to be writable.
+            // SAFETY: memory of the arena, returned by `writable`.
             unsafe { memory.pointer.write_bytes(byte, memory.length) };
         };
         fill(arena.writable(1, 0, 4096), 1);
         let first = arena.lend(1, 512, 1024).unwrap();
-        // A part is written: the rest comes along.
+        // Writing a part of the frame moves the rest along.
         fill(arena.writable(1, 1024, 512), 2);
         let second = arena.lend(1, 0, 4096).unwrap();
-        // All of it, which no longer is where the first loan is.
+        // Write the whole frame, which is no longer in the piece of the first loan.
         fill(arena.writable(1, 0, 4096), 3);
         let third = arena.lend(1, 0, 4096).unwrap();
         assert!(arena.lend(0, 0, 512).is_none(), "no more is lent than there are spare pieces");
@@ -465,7 +469,7 @@ mod tests {
         assert!(second[1536..].iter().all(|&byte| byte == 1));
         assert!(third.iter().all(|&byte| byte == 3));
         drop((first, second));
-        // What has come back serves again, and a frame that is not lent stays where it is.
+        // Returned pieces are used again, and a frame that is not lent stays in its piece.
         let place = arena.slice(1, 0, 4096).pointer;
         assert_eq!(arena.writable(1, 0, 4096).pointer, place);
         for round in 5..50 {
@@ -486,7 +490,7 @@ mod tests {
             let mut joined = arena.lend(0, 2048, 2048).unwrap();
             assert!(joined.join(arena.lend(1, 0, 4096).unwrap()).is_none());
             assert!(joined.join(arena.lend(2, 0, 512).unwrap()).is_none());
-            // Not the next bytes, and not the next piece.
+            // Neither the next bytes nor the next piece.
             let apart = joined.join(arena.lend(3, 0, 512).unwrap());
             assert_eq!(
                 (joined.len(), apart.map(|loan| loan.len())),

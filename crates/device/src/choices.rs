@@ -5,7 +5,7 @@ pub trait Choices {
     /// A number below `n`; 0 when `n` is 0 or 1.
     fn choose(&mut self, n: u64) -> u64;
 
-    /// Whether an event that happens once in `n` times happens; never for 0.
+    /// Whether an event with a chance of 1 in `n` happens; never for 0.
     fn one_in(&mut self, n: u32) -> bool {
         n != 0 && self.choose(n.into()) == 0
     }
@@ -25,7 +25,7 @@ pub trait Choices {
 pub struct Seeded(u64);
 
 impl Seeded {
-    /// The sequence of `seed`.
+    /// The sequence that `seed` determines.
     pub fn new(seed: u64) -> Seeded {
         Seeded(seed)
     }
@@ -48,7 +48,7 @@ impl Choices for Seeded {
     }
 }
 
-/// Walks over every combination of choices of a procedure that is run again and again.
+/// Walks over every combination of choices of a procedure that is run once for each combination.
 ///
 /// ```
 /// use forebay_device::choices::{Choices, Exhaustive};
@@ -118,7 +118,7 @@ pub struct Tape {
 }
 
 impl Tape {
-    /// Returns `choices` in order (each modulo the requested range).
+    /// A tape that returns `choices` in order (each modulo the requested range).
     pub fn new(choices: Vec<u64>) -> Tape {
         Tape { choices, position: 0 }
     }

@@ -17,12 +17,12 @@ use crate::doorbell::Doorbell;
 pub struct MemorySlice {
     /// First byte.
     pub pointer: *mut u8,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
-// SAFETY: a slice is only an address; who may touch the memory behind it, and when, is the
-// contract of `Devices::submit`.
+// SAFETY: a slice is only an address; the contract of `Devices::submit` says who may access the
+// memory behind it, and when.
 unsafe impl Send for MemorySlice {}
 // SAFETY: as above.
 unsafe impl Sync for MemorySlice {}
@@ -58,16 +58,16 @@ pub struct Io<'a> {
     pub verb: Verb,
     /// First byte on the device; 0 for a sync.
     pub offset: u64,
-    /// Bytes; for reads and writes the sum of `memory`, 0 for a sync.
+    /// Length in bytes: for reads and writes the sum of `memory`, 0 for a sync.
     pub length: u64,
     /// Memory operands, in order; empty for zeroing and syncs.
     pub memory: &'a [MemorySlice],
 }
 
-/// The end of an operation.
+/// The completion of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// Which operation.
+    /// The tag of the operation.
     pub tag: IoTag,
     /// Bytes done, counted from the start of the range: possibly fewer than requested.
     pub result: Result<u64, DeviceError>,
@@ -93,10 +93,10 @@ pub struct Capabilities {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// Not done (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`; `EFAULT`, `ECANCELED`: io_uring's if the thread that
-    /// submitted the operation exits before it is done). All but a sync may be tried again: as the
-    /// error of a sync, it can stand for a failed write of the page cache, which the kernel reports
-    /// only once.
+    /// The operation was not done (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`; io_uring also reports
+    /// `EFAULT` or `ECANCELED` if the thread that submitted the operation exits before it is done).
+    /// All but a sync may be retried: for a sync, this error can mean that the kernel failed to
+    /// write back the page cache, which it reports only once.
     #[error("the device was busy")]
     Again,
     /// The medium or the path to it failed (`EIO` and similar); may be temporary.
@@ -162,19 +162,19 @@ impl From<DeviceError> for IoError {
 /// Sends submitted operations to the kernel ([`Devices::send_apart`]).
 pub trait Sender: Send + Sync {
     /// Whether any operation was submitted since the last call, or could not be sent. Call this
-    /// before others use the devices, and then send. So each user sends its own operations, and
-    /// none waits for a system call that sends another's.
+    /// before other threads use the devices, and then call [`send`](Sender::send). Each thread then
+    /// sends its own operations, and none waits for a system call that sends another's.
     fn has_queued(&self) -> bool;
 
-    /// Sends them. If the kernel cannot accept them now, the devices' bell rings, and the next call
-    /// tries again.
+    /// Sends the queued operations. If the kernel cannot accept them now, the devices' [`Doorbell`]
+    /// rings, and the next call tries again.
     fn send(&self);
 }
 
 /// A set of devices that execute operations.
 ///
-/// Devices around other ones are [layers](crate::Layer). A new method with a default must be passed on
-/// there, and checked in `tests/calls`: the compiler does not miss it.
+/// Devices that wrap other devices are [layers](crate::Layer). A new method with a default must be
+/// forwarded there and checked in `tests/calls`: the compiler does not notice if it is missing.
 pub trait Devices {
     /// The properties of `device`, or `None` if there is no such device.
     fn capabilities(&self, device: Device) -> Option<Capabilities>;
@@ -192,9 +192,10 @@ pub trait Devices {
     /// Sends submitted operations to the kernel.
     fn flush(&mut self) {}
 
-    /// From now on [`flush`](Devices::flush) leaves the sending to the caller, who sends after each
-    /// use of these devices, and may do so while others use them: it may take long, and needs no
-    /// lock of the caller's. Returns `None` and changes nothing if this is not supported.
+    /// Makes the caller send operations in place of [`flush`](Devices::flush). The caller must send
+    /// after each use of these devices, and may do so while other threads use them: sending may
+    /// take long, and needs none of the caller's locks. Returns `None` and changes nothing if this
+    /// is not supported.
     fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
         None
     }
@@ -213,8 +214,8 @@ pub trait Devices {
         None
     }
 
-    /// When `reap` will find something although the bell does not ring (a completion held back
-    /// until its time).
+    /// When `reap` will find a completion for which the bell does not ring (one held back until a
+    /// given time).
     fn next_due(&self) -> Option<Instant> {
         None
     }

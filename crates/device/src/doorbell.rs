@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// How long before its end a wait stops sleeping and polls: about the delay of a timer.
+/// How long before its deadline a wait stops sleeping and polls: about as late as a timer fires.
 const SPIN: Duration = Duration::from_micros(15);
 
 /// Asks the kernel to end this thread's sleeps on time, instead of up to 50 µs late to save
@@ -22,7 +22,7 @@ pub fn precise_timers() {
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
-    /// Whether it has probably rung.
+    /// Whether the bell has probably rung and was not cleared.
     rung: AtomicBool,
 }
 
@@ -39,7 +39,7 @@ impl Doorbell {
     /// Wakes the waiter, or lets its next wait return at once.
     pub fn ring(&self) {
         self.rung.store(true, Ordering::Relaxed);
-        // A full counter (EAGAIN) means it rings anyway.
+        // A full counter (EAGAIN) means that the bell has rung already.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
@@ -74,14 +74,14 @@ impl Doorbell {
         ready.is_ok_and(|ready| ready > 0) && self.clear()
     }
 
-    /// Whether it has rung and was not cleared, as far as this is known without a system call:
-    /// occasionally it has and this returns false.
+    /// Whether the bell has rung and was not cleared, as far as is known without a system call. May
+    /// return false although the bell has rung.
     pub fn seems_rung(&self) -> bool {
         self.rung.load(Ordering::Relaxed)
     }
 
-    /// The caller handles the rings so far: [`seems_rung`](Self::seems_rung) is false until it
-    /// rings again. The bell is not cleared: others may wait for it.
+    /// Acknowledges the rings so far: [`seems_rung`](Self::seems_rung) returns false until the bell
+    /// rings again. Does not clear the bell: other threads may wait for it.
     pub fn heed(&self) {
         if self.seems_rung() {
             self.rung.store(false, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Where a store is known to read as zeroes, without reading it.
+//! Finds out where a store reads as zeroes, without reading it.
 //!
-//! The question blocks and may take long, so threads that have nothing else to do ask it, past
-//! [`Devices`](crate::Devices). The answer covers every write that had completed before the
-//! question.
+//! A query blocks and may take long, so it does not go through [`Devices`](crate::Devices): threads
+//! that have nothing else to do call [`Holes::find`]. The answer covers every write that completed
+//! before the query.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -14,13 +14,13 @@ use rustix::io::Errno;
 
 /// Knows where a store has holes.
 pub trait Holes: Debug + Send + Sync {
-    /// Appends to `found` the store's answer for `length` bytes from `offset` on, in order, from
-    /// the first byte on. It may cover less than requested; the rest counts as data. Offsets are
-    /// those of the machines.
+    /// Appends to `found` the contents of `length` bytes from `offset` on, as runs in order without
+    /// gaps. They may cover less than requested, and the rest counts as data; they may also extend
+    /// past the range. Offsets are those that the machines use.
     fn find(&self, offset: u64, length: u64, found: &mut Vec<ContentRun>);
 }
 
-/// Most runs of one answer.
+/// Maximum number of runs in one answer.
 const RUNS_MAX: usize = 4096;
 
 /// The holes of a regular file, as its file system knows them.
@@ -32,13 +32,14 @@ pub(crate) struct FileHoles {
 }
 
 impl FileHoles {
-    /// The holes in a window of `file`, which begins at `base`. It changes the file's position.
+    /// Finds the holes in the window of `file` that begins at `base`. Queries move the file's
+    /// position.
     pub fn new(file: File, base: u64) -> FileHoles {
         FileHoles { file, base }
     }
 
-    /// The next data, or the next hole; `None` if there is none before the end, an error if the
-    /// file system does not support this.
+    /// Offset of the next data or the next hole; `None` if there is none before the end, an error
+    /// if the file system does not support this.
     fn seek(&self, to: SeekFrom) -> io::Result<Option<u64>> {
         match rustix::fs::seek(&self.file, to) {
             Err(Errno::NXIO) => Ok(None),
@@ -61,7 +62,7 @@ impl Holes for FileHoles {
             }
             let Ok(Some(hole)) = self.seek(SeekFrom::Hole(data)) else { return };
             if hole <= data {
-                // It has been punched since, or the file has become shorter.
+                // The data has been punched since, or the file has been truncated.
                 return;
             }
             at = hole.min(end);

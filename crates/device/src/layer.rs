@@ -1,8 +1,8 @@
-//! Devices around other devices.
+//! Devices that wrap other devices.
 //!
-//! A [`Layer`] says what it changes; this module passes everything else on, in one place. So no layer
-//! can forget a method of [`Devices`] that has a default, which nobody would notice. A new method of
-//! [`Devices`] is passed on here.
+//! A [`Layer`] implements what it changes; this module forwards everything else, in one place. So
+//! no layer can fail to forward a method of [`Devices`] that has a default, which would go
+//! unnoticed. A new method of [`Devices`] must be forwarded here.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use forebay_effect::Device;
 use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice, Sender};
 use crate::doorbell::Doorbell;
 
-/// A set of devices around another one. Every layer implements [`Devices`].
+/// A set of devices that wraps another one. Every layer implements [`Devices`].
 pub trait Layer {
     /// The devices inside.
     type Inner: Devices + ?Sized;
@@ -29,8 +29,9 @@ pub trait Layer {
         None
     }
 
-    /// Takes note of an operation before it is submitted to the devices inside. Returns whether the
-    /// layer keeps it: they do not get it then, and the layer completes it.
+    /// Inspects an operation before it is submitted to the devices inside. Returns whether the
+    /// layer keeps the operation: if so, the devices inside do not get it, and the layer completes
+    /// it.
     ///
     /// # Safety
     /// As for [`Devices::submit`].
@@ -39,8 +40,8 @@ pub trait Layer {
         false
     }
 
-    /// Changes what has been reaped: removes, changes and appends completions. Those in `done` from
-    /// `from` on come from the devices inside; the others are the caller's.
+    /// Adjusts the reaped completions: may remove, change and append some. Entries of `done` from
+    /// index `from` on come from the devices inside; earlier ones belong to the caller.
     fn reaped(&mut self, done: &mut Vec<Completion>, from: usize) {
         let _ = (done, from);
     }
@@ -48,12 +49,12 @@ pub trait Layer {
     /// Forgets all operations. The devices inside have abandoned theirs.
     fn abandoned(&mut self) {}
 
-    /// A bell that rings also for the devices inside, and replaces theirs.
+    /// A bell that replaces the bell of the devices inside, and also rings for them.
     fn own_doorbell(&self) -> Option<Arc<Doorbell>> {
         None
     }
 
-    /// When a completion is due that the layer holds back.
+    /// When the next completion that the layer holds back is due.
     fn own_due(&self) -> Option<Instant> {
         None
     }

@@ -10,12 +10,12 @@
 //!   pool of threads ([`threads`]).
 //! - [`memory::MemoryDevices`]: faulty devices in memory, deterministic, for the adversary.
 //!
-//! A [`Layer`] is a set of devices around another one. [`Shaped`] slows devices down to the speed of
-//! another device's model. [`JointSyncs`] fails their syncs if a sync of the header on the same store
-//! failed. [`Pauses`] lets a busy device recover before an operation is tried again.
+//! A [`Layer`] is a set of devices that wraps another one. [`Shaped`] slows devices down to the
+//! speed of another device's model. [`JointSyncs`] fails their syncs if a sync of the header on the
+//! same store failed. [`Pauses`] lets a busy device recover before an operation is tried again.
 //!
-//! Other backends (such as remote NBD exports) also implement [`Devices`]. A thread can wait for
-//! all backends that ring one [`Doorbell`] at once.
+//! Other backends (such as remote NBD exports) also implement [`Devices`]. Backends can share a
+//! [`Doorbell`], so that one thread can wait for all of them.
 //!
 //! Invariants: a failed sync is never retried (the kernel may have dropped the data it could not
 //! write, so a second success proves nothing). Memory given to a backend stays valid until the

@@ -1,13 +1,13 @@
-//! Memory of frames that is read after the lock is released.
+//! Loans of frame memory, which can be read after the lock is released.
 //!
-//! A read that hits need not be copied under the lock of the executor's owner: the memory of its
-//! frame can be *lent*, and sent from its place. A lent piece is not written: an executor that must
+//! The data of a read hit need not be copied under the lock of the executor's owner: the memory of
+//! the frame can be *lent* and sent in place. A lent piece is not written: an executor that must
 //! write to its frame first gives the frame another piece
 //! ([`Arena::writable`](crate::Arena::writable)). So a borrower sees unchanged bytes for as long as
 //! it keeps the loan. Machines do not know about loans.
 //!
 //! A loan is made under the lock, or without it from [`Published`](crate::Published) frames, and
-//! may end anywhere.
+//! may end on any thread.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::devices::MemorySlice;
 
-/// The part of the pins that is reserved for readers that copy, one eighth; loans get the rest.
+/// One in this many pins is reserved for readers that copy; loans get the rest.
 const COPIERS_PART: u32 = 8;
 
 /// The mapping of the frames, and its readers.
@@ -24,18 +24,19 @@ const COPIERS_PART: u32 = 8;
 pub(crate) struct Pieces {
     base: NonNull<u8>,
     bytes: usize,
-    /// Loans of each piece; empty if nothing is lent.
+    /// Number of loans and pins of each piece; empty if nothing can be lent.
     loans: Box<[AtomicU32]>,
-    /// Loans and pins now. Each counts here from before it counts at its piece until after that.
+    /// Current number of loans and pins. Each is counted here before, and until after, it is
+    /// counted at its piece.
     lent: Apart<AtomicU64>,
-    /// The most of both, and the most loans among them. So readers that only copy find room even
-    /// when clients hold all loans.
+    /// Maximum of loans and pins together, and of loans alone. The difference leaves room for
+    /// readers that only copy, even when clients hold all loans.
     pins_max: u64,
     loans_max: u64,
 }
 
-/// In a separate cache line, so that threads that write it do not slow down readers of the
-/// neighbouring fields.
+/// Keeps a value in a separate cache line, so that threads that write it do not slow down readers
+/// of the neighbouring fields.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Apart<T>(T);
@@ -52,15 +53,15 @@ impl Drop for Pin<'_> {
     }
 }
 
-// SAFETY: the mapping is owned by this value. Who writes where is the arena's business, which is
-// used by one thread at a time; borrowers only read, and only what is not written meanwhile.
+// SAFETY: the mapping is owned by this value. Only the arena writes, and one thread at a time uses
+// it; borrowers only read, and only memory that is not written meanwhile.
 unsafe impl Send for Pieces {}
 // SAFETY: as above; the counters are atomic.
 unsafe impl Sync for Pieces {}
 
 impl Pieces {
-    /// Takes over a mapping of `bytes` bytes, of whose first `pieces` pieces `pins_max` may be lent
-    /// or pinned at a time.
+    /// Takes over a mapping of `bytes` bytes. Its first `pieces` pieces can be lent and pinned,
+    /// with at most `pins_max` loans and pins at a time.
     ///
     /// # Safety
     /// It must be an anonymous private mapping that nothing else uses or unmaps.
@@ -76,16 +77,16 @@ impl Pieces {
 
     /// Whether the piece is being read. If not, all reads of it have ended.
     pub fn is_lent(&self, piece: u32) -> bool {
-        // (In one order with those that look whether a frame is still published.)
+        // `SeqCst`, to be ordered with readers that check whether a frame is still published.
         self.loans.get(piece as usize).is_some_and(|loans| loans.load(Ordering::SeqCst) > 0)
     }
 
-    /// Lends `length` bytes of the mapping from `start` on, which are within this piece; `None` if
-    /// the limit is reached. Read them only if the piece is known not to have been written since:
-    /// see [`Published`](crate::Published).
+    /// Lends `length` bytes of the mapping from byte `start` on, which must be within this piece;
+    /// `None` if the limit is reached. Read the bytes only if the piece is known not to have been
+    /// written since: see [`Published`](crate::Published).
     ///
     /// # Panics
-    /// If they are outside the mapping.
+    /// If the bytes are outside the mapping.
     #[inline]
     pub fn try_lend(self: &Arc<Self>, piece: u32, start: usize, length: usize) -> Option<Loan> {
         assert!(
@@ -116,7 +117,7 @@ impl Pieces {
 
     fn unpin(&self, first: u32, count: u32) {
         for piece in first..first + count {
-            // What was read is read before the piece can be written.
+            // All reads of the piece happen before it can be written.
             self.loans[piece as usize].fetch_sub(1, Ordering::Release);
         }
         self.lent.0.fetch_sub(count.into(), Ordering::Release);
@@ -144,7 +145,7 @@ pub struct Loan {
 unsafe impl Send for Loan {}
 
 impl Loan {
-    /// Joins `next` to the end of this one if it continues it; otherwise returns it.
+    /// Joins `next` to the end of this loan if its bytes follow directly; otherwise returns `next`.
     pub fn join(&mut self, mut next: Loan) -> Option<Loan> {
         let follows = next.first == self.first + self.count
             && self.pointer.wrapping_add(self.length) == next.pointer

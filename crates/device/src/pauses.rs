@@ -1,9 +1,9 @@
-//! Pauses before operations are tried again that a device could not accept.
+//! Pauses before operations that a device could not accept are retried.
 //!
 //! The executor submits such an operation again as soon as it learns of
 //! [`DeviceError::Again`](crate::DeviceError::Again), a limited number of times. When the kernel is
-//! short of memory for a moment, all of these attempts would be over within microseconds. So their
-//! completions are held back, each time twice as long.
+//! short of memory for a moment, all of these attempts would be used up within microseconds. So
+//! this layer holds their completions back, each time twice as long.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::layer::Layer;
 
 /// The first pause.
 const PAUSE_FIRST: Duration = Duration::from_micros(20);
-/// Pauses double this many times, to 82 ms. 64 of them take 4 s.
+/// Pauses double this many times, to 82 ms. 64 pauses take 4 s.
 const DOUBLINGS_MAX: u32 = 12;
-/// An operation that does not end after a pause within this time has been given up.
+/// An operation that does not end within this time after a pause is considered abandoned.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// Devices that pause before an operation is retried. A thread that waits for completions must also
@@ -22,27 +22,27 @@ const FORGET_AFTER: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Pauses<D> {
     inner: D,
-    /// The operations that were not accepted.
+    /// The operations that the device did not accept.
     paused: Vec<Paused>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Paused {
     tag: IoTag,
-    /// The number of pauses.
+    /// Number of pauses so far.
     count: u32,
     until: Instant,
-    /// The completion is held back.
+    /// Whether the completion is held back.
     held: bool,
 }
 
 impl<D: Devices> Pauses<D> {
-    /// `inner`, with pauses.
+    /// Adds pauses to `inner`.
     pub fn new(inner: D) -> Pauses<D> {
         Pauses { inner, paused: Vec::new() }
     }
 
-    /// Whether a completion is held back from now on.
+    /// Records a completion. Returns whether it is held back.
     fn hold(&mut self, completion: Completion, now: Instant) -> bool {
         let Completion { tag, result } = completion;
         let at = self.paused.iter().position(|paused| paused.tag == tag);
@@ -121,7 +121,7 @@ mod tests {
                 length: 512,
                 memory: &[],
             };
-            // SAFETY: it has no memory.
+            // SAFETY: the operation has no memory.
             unsafe { devices.submit(io) };
             devices.inner.complete(0);
             let mut done = Vec::new();

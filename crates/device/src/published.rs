@@ -1,9 +1,9 @@
-//! Frames that any thread may read without the lock under which the executor works.
+//! Frames that any thread may read without the lock that protects the executor.
 //!
 //! A hit needs the lock only to find its frame. A frame that is *published* under a key is found
 //! here instead, and its memory is lent ([`Loan`]) or copied. The executor's owner publishes a
 //! frame when its machine says that the frame holds all of the key's newest data. It withdraws the
-//! frame before the first effect after the machine has revoked that. A frame that is to be written
+//! frame before the first effect after the machine has revoked this. A frame that is to be written
 //! is always withdrawn ([`Arena::writable`](crate::Arena::writable)).
 //!
 //! A reader and the owner agree without waiting for each other. The reader counts its loan, then
@@ -17,24 +17,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::loan::{Loan, Pieces};
 
-/// Ways of a set: a cache line of the processor.
+/// Ways per set: a set fills a cache line of the CPU.
 const WAYS: usize = 4;
-/// Frames for each set. (With as many frames as ways, a fifth of them would find their sets full.)
+/// Frames per set. (With as many frames as ways, a fifth of them would find their sets full.)
 const FRAMES_PER_SET: usize = 3;
 /// No key, no frame, and no place.
 const NO_KEY: u64 = u64::MAX;
 const NO_FRAME: u32 = u32::MAX;
 const NOWHERE: u32 = u32::MAX;
 
-/// See the module. Changed only under the lock, read by all.
+/// The published frames; see the module. Changed only under the lock, read by all threads.
 #[derive(Debug)]
 pub struct Published {
     pieces: Arc<Pieces>,
     frame_bytes: u32,
     open: AtomicBool,
     sets: Box<[Set]>,
-    /// Only for the owner: by set and way, the frame; by frame, its set and way; publications so
-    /// far.
+    /// For the owner only: the frame of each set and way, the set and way of each frame, and the
+    /// number of publications so far.
     frames: Box<[AtomicU32]>,
     places: Box<[AtomicU32]>,
     count: AtomicU32,
@@ -48,13 +48,13 @@ struct Set([Way; WAYS]);
 struct Way {
     key: AtomicU64,
     /// The frame's piece in the upper half and the number of the publication in the lower, so that
-    /// the same value means the same publication. (To mistake one, a reader would have to sleep
-    /// through exactly 2^32 of them.)
+    /// the same value means the same publication. (To mistake one for another, a reader would have
+    /// to sleep through exactly 2^32 publications.)
     at: AtomicU64,
 }
 
 impl Published {
-    /// With room for `frames` frames, of which nothing is published.
+    /// Makes room for `frames` frames, none of which is published.
     pub(crate) fn new(pieces: Arc<Pieces>, frames: u32, frame_bytes: u32) -> Published {
         let way = || Way { key: AtomicU64::new(NO_KEY), at: AtomicU64::new(0) };
         let sets = (frames as usize).div_ceil(FRAMES_PER_SET).max(1);
@@ -82,7 +82,7 @@ impl Published {
         (size_of_val(&*self.sets) + numbers) as u64
     }
 
-    /// Whether reads find anything at all. Only under the lock.
+    /// Sets whether reads find anything at all. Call only under the lock.
     pub fn set_open(&self, open: bool) {
         if self.open.load(Ordering::Relaxed) != open {
             self.open.store(open, Ordering::SeqCst);
@@ -94,13 +94,13 @@ impl Published {
     #[inline]
     pub fn lend(&self, key: u64, offset: u32, length: u32) -> Option<Loan> {
         let found = self.find(key, offset, length)?;
-        // Counted first, looked at afterwards.
+        // Count the loan first, then check the publication.
         let loan = self.pieces.try_lend(found.piece, found.start, length as usize)?;
         self.stands(&found).then_some(loan)
     }
 
-    /// Copies the same bytes to the start of `target`, which is long enough; returns whether there
-    /// was a frame.
+    /// Fills `target` with the bytes from `offset` of the frame that is published under this key.
+    /// Returns false if there is none, or if the limit of pins is reached.
     #[inline]
     pub fn copy(&self, key: u64, offset: u32, target: &mut [u8]) -> bool {
         let Some(found) = self.find(key, offset, target.len() as u32) else { return false };
@@ -108,8 +108,8 @@ impl Published {
         let stands = self.stands(&found);
         if stands {
             let from = self.pieces.memory().pointer.wrapping_add(found.start);
-            // SAFETY: within the mapping (`find`), which nobody writes there: the publication stands, and the pin counts.
-            // `target` is other memory.
+            // SAFETY: within the mapping (`find`); nothing writes there, because the publication
+            // stands and the piece is pinned. `target` is other memory.
             unsafe { from.copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
         }
         drop(pin);
@@ -139,8 +139,8 @@ impl Published {
             && self.open.load(Ordering::SeqCst)
     }
 
-    /// Publishes a frame, whose memory is this piece, in place of another one under the same key,
-    /// or of another frame if there is no room. Only under the lock.
+    /// Publishes a frame whose memory is this piece. Replaces another frame under the same key or,
+    /// if there is no room, another frame of the set. Call only under the lock.
     pub(crate) fn publish(&self, key: u64, frame: u32, piece: u32) {
         self.withdraw(frame);
         let set = self.set_of(key);
@@ -159,13 +159,13 @@ impl Published {
         self.places[frame as usize].store(place as u32, Ordering::Relaxed);
     }
 
-    /// Whether a frame is published. Only under the lock.
+    /// Whether a frame is published. Call only under the lock.
     #[inline]
     pub fn has(&self, frame: u32) -> bool {
         self.places[frame as usize].load(Ordering::Relaxed) != NOWHERE
     }
 
-    /// No reader finds the frame from now on. Only under the lock.
+    /// Withdraws a frame: no reader finds it any more. Call only under the lock.
     #[inline]
     pub fn withdraw(&self, frame: u32) {
         if self.has(frame) {
@@ -179,7 +179,7 @@ impl Published {
         self.sets[place / WAYS].0[place % WAYS].key.store(NO_KEY, Ordering::SeqCst);
     }
 
-    /// Withdraws all frames. Only under the lock.
+    /// Withdraws all frames. Call only under the lock.
     pub(crate) fn withdraw_all(&self) {
         (0..self.places.len() as u32).for_each(|frame| self.withdraw(frame));
     }
@@ -189,7 +189,7 @@ impl Published {
         ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize
     }
 
-    /// Counts a loan of a piece, like a reader that has not checked again yet.
+    /// Lends a piece, like a reader that has not made its second check yet.
     #[cfg(test)]
     pub(crate) fn borrow_piece(&self, piece: u32) -> Loan {
         let start = piece as usize * self.frame_bytes as usize;
@@ -213,7 +213,7 @@ mod tests {
     use crate::{Arena, HugePages};
 
     fn fill(memory: MemorySlice, byte: u8) {
-        // SAFETY: memory of the arena, that is said to be writable.
+        // SAFETY: memory of the arena, returned by `writable`.
         unsafe { memory.pointer.write_bytes(byte, memory.length) };
     }
 
@@ -326,15 +326,15 @@ mod tests {
         assert_eq!(published.lend(5, 0, 4096).unwrap()[0], 39);
     }
 
-    /// Readers against an owner that writes: a frame's bytes are all the same, and as new as the last write that had
-    /// ended when the read began.
+    /// Readers run while the owner writes: all bytes of a frame are the same, and at least as new
+    /// as the last write that had ended when the read began.
     #[test]
     fn readers_see_whole_and_newest_frames_while_the_owner_writes() {
         use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
         const FRAMES: u32 = 4;
         let mut arena = arena(FRAMES);
         let published = arena.published().unwrap();
-        // By key: how often it was written.
+        // By key: the number that was last written.
         let written: Vec<AtomicU64> = (0..FRAMES).map(|_| AtomicU64::new(0)).collect();
         let (stop, found) = (AtomicBool::new(false), AtomicU64::new(0));
         let numbers = |memory: MemorySlice, n: u64| {
@@ -363,7 +363,7 @@ mod tests {
                     }
                 });
             }
-            // Blocks change their frames, too.
+            // Blocks also exchange their frames.
             let mut frame_of: Vec<u32> = (0..FRAMES).collect();
             let mut n = 0;
             while found.load(Ordering::Relaxed) < 50_000 || n < 50_000 {

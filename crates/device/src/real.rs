@@ -17,7 +17,7 @@ use crate::uring::{self, UringDevices};
 /// Which backend to use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backend {
-    /// io_uring, or threads with a [`Notice`] where it is forbidden.
+    /// io_uring, or threads with a [`Notice`] if it is not available.
     #[default]
     Auto,
     /// io_uring, or an error.
@@ -27,7 +27,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The choices' names.
+    /// The names of the backends.
     pub const NAMES: [&str; 3] = ["auto", "io_uring", "threads"];
 
     /// The environment variable that [`from_environment`](Backend::from_environment) reads.
@@ -45,7 +45,7 @@ impl Backend {
     }
 }
 
-/// A name that is not a backend's.
+/// A name that is not the name of a backend.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("there is no I/O backend `{0}`; use `auto`, `io_uring` or `threads`")]
 pub struct UnknownBackend(pub String);
@@ -77,7 +77,8 @@ impl RealDevices {
     /// A backend without devices that rings `bell` for completions.
     ///
     /// # Errors
-    /// If it is not available; with [`Backend::Auto`], if not even threads are.
+    /// If the backend is not available; with [`Backend::Auto`], if not even a thread can be
+    /// started.
     pub fn new(
         backend: Backend,
         options: uring::Options,
@@ -106,7 +107,7 @@ impl RealDevices {
     /// Adds a device; volumes may be added at any time.
     ///
     /// # Panics
-    /// If there is one with that name.
+    /// If a device with that name exists.
     pub fn add(&mut self, device: Device, target: Target) {
         match &mut self.inner {
             Inner::Uring(ring) => ring.add(device, target),

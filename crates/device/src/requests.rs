@@ -30,26 +30,26 @@ pub unsafe trait Requests {
         false
     }
 
-    /// Takes the bytes for which [`borrows`](Requests::borrows) was called.
+    /// Takes a loan of the bytes for which [`borrows`](Requests::borrows) returned true.
     fn borrow(&mut self, request: RequestId, loan: Loan) {
         let _ = request;
         drop(loan);
         panic!("a loan for a request that borrows nothing");
     }
 
-    /// The request has ended, and the buffer belongs to the driver again. Called within the
-    /// executor's `run`, so it should only note the fact and wake the waiting thread.
+    /// Ends a request, whose buffer belongs to the driver again. Called within the executor's
+    /// `run`, so it should only record the result and wake the waiting thread.
     fn reply(&mut self, request: RequestId, result: Outcome);
 }
 
-/// Loans that [`OwnedRequests`] holds at a time.
+/// Maximum number of loans that [`OwnedRequests`] holds at a time.
 const HELD_MAX: usize = 8;
 
-/// Buffers that it keeps for later requests.
+/// Maximum number of buffers that [`OwnedRequests`] keeps for later requests.
 const SPARE_MAX: usize = 16;
 
-/// Requests whose buffers are owned by a table: for one-threaded drivers and tests. Lent memory is
-/// copied, and then held for some time, to detect writes to it.
+/// Requests whose buffers are owned by a table: for single-threaded drivers and tests. Lent memory
+/// is copied, and then held for some time, to detect writes to it.
 #[derive(Debug, Default)]
 pub struct OwnedRequests {
     open: BTreeMap<u64, AlignedBuffer>,
@@ -62,11 +62,11 @@ pub struct OwnedRequests {
 }
 
 impl OwnedRequests {
-    /// Opens a request with `bytes` of data. Fill it in before the machine sees it: memory that was
-    /// put back holds its old contents.
+    /// Opens a request with `bytes` bytes of data. Fill them in before the machine sees the
+    /// request: a buffer that was put back holds its old contents.
     ///
     /// # Panics
-    /// If that number is open already.
+    /// If a request with that number is open already.
     pub fn open(&mut self, request: RequestId, bytes: usize) -> &mut [u8] {
         let spare = self.spare.iter().rposition(|buffer| buffer.len() == bytes);
         let buffer = match spare.and_then(|at| self.spare.remove(at)) {
@@ -83,7 +83,7 @@ impl OwnedRequests {
         std::mem::take(&mut self.replies)
     }
 
-    /// The data of an answered request, which is then dropped.
+    /// Takes the data of an answered request.
     pub fn take_data(&mut self, request: RequestId) -> Option<AlignedBuffer> {
         self.done.remove(&request.0)
     }
@@ -113,9 +113,9 @@ impl OwnedRequests {
     }
 }
 
-// SAFETY: buffers are heap memory that moves with neither the table nor the map's nodes, and
-// they are given up only by `take_data` after the reply, by `clear` or on drop, whose callers reset
-// the executor first.
+// SAFETY: buffers are heap memory that does not move when the table or the map's nodes do. They are
+// released only by `take_data` after the reply, by `clear` or on drop, whose callers reset the
+// executor first.
 unsafe impl Requests for OwnedRequests {
     fn data(&mut self, request: RequestId) -> MemorySlice {
         let buffer = self.open.get(&request.0).expect("the request is open");

@@ -4,8 +4,8 @@
 //! device's [`Model`] gives. So an HDD array or a SAN can be tried out on a laptop, and the
 //! simulator uses the same latencies. A device that is slower than its model stays slower.
 //!
-//! A thread that waits for completions waits for [`Devices::next_due`] as well as for the bell;
-//! [`Doorbell::wait`](crate::Doorbell::wait) takes both.
+//! A thread that waits for completions must wait for [`Devices::next_due`] as well as for the bell;
+//! [`Doorbell::wait`](crate::Doorbell::wait) does both.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -48,12 +48,12 @@ pub struct Shaped<D, C = SystemClock> {
     arrived: Vec<Completion>,
 }
 
-/// A completion held back; only its place in the heap's tuple orders it.
+/// A completion held back. All are equal, so that only the time and the sequence order the heap.
 #[derive(Clone, Copy, Debug)]
 struct Held(Completion);
 
 impl<D: Devices> Shaped<D> {
-    /// Passes everything through until a model is set.
+    /// Wraps `inner`, and changes nothing until a model is set.
     pub fn new(inner: D) -> Shaped<D> {
         Shaped::with_clock(inner, SystemClock)
     }
@@ -199,7 +199,8 @@ mod tests {
         }
     }
 
-    /// Flash as it is, a backing store with reads of 100 µs and writes of 300 µs, two at a time.
+    /// Flash without a model, and a backing store with reads of 100 µs and writes of 300 µs, two at
+    /// a time.
     fn shaped() -> (Shaped<MemoryDevices, Watch>, Rc<Cell<u64>>) {
         let mut devices = MemoryDevices::new(1);
         devices.add(FLASH, DeviceOptions::sized(64 << 10));
@@ -219,7 +220,7 @@ mod tests {
             _ => (512 * tag, 512, &memory[..]),
         };
         let io = Io { tag: IoTag(tag), device, verb, offset, length, memory };
-        // SAFETY: the operation is completed before the buffer goes.
+        // SAFETY: the operation is completed before the buffer is dropped.
         unsafe { shaped.submit(io) };
         shaped.inner_mut().complete_all();
     }

@@ -1,5 +1,5 @@
-//! The syncs of a store of which one part is written through the [`Devices`] and another part, its
-//! header, past them.
+//! Coordinates the syncs of a store whose data is written through the [`Devices`] while its header
+//! bypasses them.
 //!
 //! A failed sync means that completed writes may be lost, but only *one* sync may report it. Linux
 //! reports a failed write of the page cache once for each open file, and an NBD server syncs one
@@ -7,15 +7,15 @@
 //! process that requested it. So the sync of a header can receive the error that concerns data, and the next
 //! sync of the data succeeds although data is lost. The reverse can happen, too.
 //!
-//! [`StoreSyncs`] therefore lets both sides know of each other's failures:
+//! [`StoreSyncs`] therefore informs each side of the other's failures:
 //!
 //! - a sync of the data fails if a sync of the header failed since the last sync of the data that
 //!   began after that failure and reported it;
 //! - a header is not written if a sync of the data failed since its write began.
 //!
 //! Two syncs that are in progress at the same time may report one loss to either of them. So a sync
-//! succeeds only when those of the other side that began before its end have ended, too. A failure
-//! is reported at least once to each side, and not for ever: what is written and synced after the
+//! succeeds only when the other side's syncs that began before its end have ended, too. A failure
+//! is reported at least once to each side, but not forever: what is written and synced after the
 //! report is durable.
 
 use std::io;
@@ -28,11 +28,11 @@ use crate::devices::{Completion, DeviceError, Devices, Io, IoTag, Verb};
 use crate::doorbell::Doorbell;
 use crate::layer::Layer;
 
-/// What the two sides of a store know of each other's syncs.
+/// The state of a store's syncs, shared by both sides.
 #[derive(Debug, Default)]
 pub struct StoreSyncs {
     state: Mutex<State>,
-    /// A sync of the data has ended, or no more will be reported.
+    /// Notified when a sync of the data has ended, or no more will be reported.
     ended: Condvar,
 }
 
@@ -44,7 +44,7 @@ struct State {
     reported: u64,
     /// Rings when a sync of the header ends.
     bell: Option<Arc<Doorbell>>,
-    /// Ends of syncs of the data will not be noticed any more.
+    /// Whether the ends of the data's syncs are no longer reported.
     closed: bool,
 }
 
@@ -53,7 +53,7 @@ struct State {
 struct Side {
     begun: u64,
     failed: u64,
-    /// The numbers of those in progress.
+    /// The numbers of the syncs in progress.
     in_progress: Vec<u64>,
 }
 
@@ -69,7 +69,7 @@ impl Side {
         self.failed += u64::from(!ok);
     }
 
-    /// Whether one is in progress that began not later than the one with this number.
+    /// Whether a sync is in progress that began no later than the one with this number.
     fn awaits(&self, number: u64) -> bool {
         self.in_progress.iter().any(|&other| other <= number)
     }
@@ -79,15 +79,16 @@ impl Side {
 #[derive(Clone, Copy, Debug)]
 struct DataSync {
     number: u64,
-    /// Failed syncs of the header when it began, and how many of them had been reported.
+    /// Number of failed syncs of the header when this sync began, and how many of them had been
+    /// reported.
     failed_before: u64,
     reported_before: u64,
 }
 
 impl StoreSyncs {
-    /// Writes a header: `write`, then `sync`. Both bypass the devices, and block. So does this, until the
-    /// syncs of the store's data have ended that began before the end of `sync`: call it without a lock
-    /// that is needed to [reap](Devices::reap) them.
+    /// Writes a header: calls `write`, then `sync`, both of which bypass the devices and block.
+    /// Then blocks until the syncs of the store's data that began before the end of `sync` have
+    /// ended: do not hold a lock that is needed to [reap](Devices::reap) them.
     ///
     /// # Errors
     /// Those of `write` and `sync`, and if a sync of the data failed meanwhile.
@@ -115,7 +116,8 @@ impl StoreSyncs {
         Ok(())
     }
 
-    /// No write of a header waits for syncs of the data any more: nobody will notice their ends.
+    /// Makes header writes stop waiting for syncs of the data, whose ends are no longer reported. A
+    /// header write that would still have to wait fails.
     pub fn close(&self) {
         self.state().closed = true;
         self.ended.notify_all();
@@ -127,8 +129,8 @@ impl StoreSyncs {
         DataSync { number, failed_before: state.header.failed, reported_before: state.reported }
     }
 
-    /// A sync of the data has ended. Returns the number of the last sync of the header that may have
-    /// received its error.
+    /// Records the end of a sync of the data. Returns the number of the last sync of the header
+    /// that may have received its error.
     fn end(&self, sync: &DataSync, ok: bool) -> u64 {
         let mut state = self.state();
         state.data.end(sync.number, ok);
@@ -136,14 +138,15 @@ impl StoreSyncs {
         state.header.begun
     }
 
-    /// Whether a sync of the data whose end gave that number has succeeded; `None` if that is not known yet.
+    /// The outcome of a sync of the data for which [`end`](StoreSyncs::end) returned `last`; `None`
+    /// if it is not known yet.
     fn outcome(&self, sync: &DataSync, last: u64) -> Option<Result<(), DeviceError>> {
         let mut state = self.state();
         if state.header.awaits(last) {
             return None;
         }
-        // What a failure concerns was written before it. So only a sync that began later reports all of
-        // it, and takes it from the next one.
+        // A failure concerns writes that completed before it. So only a sync that began after the
+        // failure covers all of them; once it has reported the failure, later ones need not.
         state.reported = state.reported.max(sync.failed_before);
         let failed = state.header.failed > sync.reported_before;
         Some(if failed { Err(DeviceError::Io) } else { Ok(()) })
@@ -155,7 +158,7 @@ impl StoreSyncs {
     }
 }
 
-/// The sync of a header. It has failed if it does not end otherwise.
+/// The sync of a header. It counts as failed unless `ok` is set before it is dropped.
 struct HeaderSync<'a> {
     syncs: &'a StoreSyncs,
     number: u64,
@@ -176,19 +179,19 @@ pub struct JointSyncs<D: Devices> {
     inner: D,
     stores: Vec<(Device, Arc<StoreSyncs>)>,
     in_progress: Vec<(IoTag, usize, DataSync)>,
-    /// Syncs that have succeeded, unless one of a header has failed that is in progress: with the number of the
-    /// last one that counts.
+    /// Syncs that will succeed unless a sync of a header that is still in progress fails; each with
+    /// the number of the last header sync that counts.
     held: Vec<(IoTag, usize, DataSync, u64)>,
 }
 
 impl<D: Devices> JointSyncs<D> {
-    /// `inner`; no device has a header yet.
+    /// Wraps `inner`; no device has a header yet.
     pub fn new(inner: D) -> JointSyncs<D> {
         JointSyncs { inner, stores: Vec::new(), in_progress: Vec::new(), held: Vec::new() }
     }
 
-    /// From now on the header on `device` is written with `syncs`, and with no others that were named before.
-    /// No sync of the device may be in progress.
+    /// Links the syncs of `device` with those of its header, which must be written through `syncs`;
+    /// replaces earlier `syncs` of the device. No sync of the device may be in progress.
     pub fn join(&mut self, device: Device, syncs: Arc<StoreSyncs>) {
         syncs.state().bell = self.inner.doorbell();
         match self.stores.iter_mut().find(|(name, _)| *name == device) {
@@ -197,7 +200,7 @@ impl<D: Devices> JointSyncs<D> {
         }
     }
 
-    /// Takes note of the end of an operation. Returns whether it is held back.
+    /// Records the end of an operation. Returns whether it is held back.
     fn hold(&mut self, completion: Completion) -> bool {
         let ended = self.in_progress.iter().position(|&(tag, ..)| tag == completion.tag);
         let Some(at) = ended else { return false };
@@ -248,7 +251,7 @@ impl<D: Devices> Layer for JointSyncs<D> {
     }
 
     fn abandoned(&mut self) {
-        // Nobody has seen how they ended.
+        // Their outcome is unknown, so they count as failed.
         for (_, store, sync) in self.in_progress.drain(..) {
             self.stores[store].1.end(&sync, false);
         }
@@ -256,7 +259,7 @@ impl<D: Devices> Layer for JointSyncs<D> {
     }
 }
 
-/// All but their syncs is the inner devices' own.
+/// Gives access to the inner devices: everything but their syncs is unchanged.
 impl<D: Devices> Deref for JointSyncs<D> {
     type Target = D;
 
@@ -317,7 +320,8 @@ mod tests {
             unsafe { self.devices.submit(io) };
         }
 
-        /// The oldest sync of the data in flight ends; those reported since, with whether they succeeded.
+        /// Ends the oldest sync of the data in flight. Returns the syncs reported since, and
+        /// whether each succeeded.
         fn end(&mut self) -> Vec<(u64, bool)> {
             self.devices.complete(0);
             self.reap()

@@ -13,7 +13,7 @@ use crate::devices::{
 use crate::doorbell::Doorbell;
 use crate::file::Target;
 
-/// Threads of a pool: the number of operations in flight at the devices.
+/// Number of threads of a pool, which limits the operations in flight at the devices.
 pub const THREADS_DEFAULT: usize = 16;
 
 struct Job {
@@ -31,7 +31,7 @@ struct State {
     done: Vec<Completion>,
     /// Lists of memory pieces, for reuse.
     spare: Vec<Vec<MemorySlice>>,
-    /// Jobs that wait or are being executed.
+    /// Number of jobs that wait or are being executed.
     active: usize,
     stopping: bool,
 }
@@ -80,7 +80,7 @@ impl ThreadDevices {
     /// Adds a device.
     ///
     /// # Panics
-    /// If there is one with that name.
+    /// If a device with that name exists.
     pub fn add(&mut self, device: Device, target: Target) {
         assert!(self.target(device).is_none(), "{device:?} exists");
         self.targets.push((device, Arc::new(target)));
@@ -145,11 +145,11 @@ impl Drop for ThreadDevices {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is consistent at every point where a panic could be.
+        // The state is consistent at every point where a panic could occur.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's loop: until the pool stops and no work is left.
+    /// A thread's loop, which runs until the pool stops and no work is left.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -195,7 +195,7 @@ mod tests {
     fn abandoning_waits_for_a_job_that_is_being_carried_out() {
         let mut pool = ThreadDevices::new(1, Arc::new(Doorbell::new().unwrap())).unwrap();
         let shared = pool.shared.clone();
-        // As a thread leaves the state while it carries out the only job.
+        // The state as a thread leaves it while it carries out the only job.
         shared.lock().active = 1;
         let (tell, told) = std::sync::mpsc::channel();
         let abandons = std::thread::spawn(move || {

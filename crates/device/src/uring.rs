@@ -26,7 +26,7 @@ use crate::devices::{
 use crate::doorbell::Doorbell;
 use crate::file::{Target, zeroing_mode};
 
-/// Most registered files; more work unregistered.
+/// Maximum number of registered files; further files work unregistered.
 const FILES_MAX: u32 = 256;
 
 /// The kernel accepts registered memory in pieces of at most 1 GiB.
@@ -35,7 +35,7 @@ const REGISTERED_PIECE_BYTES: usize = 1 << 30;
 /// The parameters of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Operations that one system call can submit; more need several calls.
+    /// Number of operations that one system call can submit; more need several calls.
     pub entries: u32,
     /// Whether to register the frames' memory with the kernel. It is then pinned: all of it is
     /// allocated at once, and counts against the limit on locked memory, if there is one.
@@ -101,20 +101,20 @@ struct Slot {
 struct Ring {
     ring: IoUring,
     unsent: AtomicU32,
-    /// Operations were queued since the last check.
+    /// Whether operations were queued since the last check.
     queued: AtomicBool,
     bell: Arc<Doorbell>,
 }
 
 impl Ring {
     /// Submits the queued operations; false if the kernel cannot accept them now. Any thread may
-    /// call it while another one queues: the kernel takes the entries in the queue, and only one
-    /// thread at a time is in it for that.
+    /// call this while another one queues: the kernel takes the entries from the queue, and only
+    /// one thread at a time does so.
     fn send(&self) -> bool {
-        // (A thread that stops in the middle of this keeps no other from sending.)
+        // (A thread that is preempted in this loop does not keep others from sending.)
         while self.unsent.load(Ordering::Acquire) > 0 {
             match self.ring.submit() {
-                // Another thread has sent it, or is about to queue and then to send.
+                // Another thread has sent the operations, or is about to queue and then send them.
                 Ok(0) => break,
                 Ok(sent) => _ = self.unsent.fetch_sub(sent as u32, Ordering::AcqRel),
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
@@ -144,14 +144,14 @@ impl Sender for Ring {
 /// A ring and the devices it works on.
 pub struct UringDevices {
     ring: Arc<Ring>,
-    /// A [`Sender`] sends queued operations to the kernel, not [`Devices::flush`].
+    /// Whether a [`Sender`], and not [`Devices::flush`], sends queued operations to the kernel.
     apart: bool,
-    /// By number of registered file.
+    /// Indexed by the number of the registered file.
     files: Vec<Entry>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     in_flight: usize,
-    /// Entries that the kernel must not get yet.
+    /// Entries held back because the ring has no room for their completions yet.
     waiting: VecDeque<squeue::Entry>,
     /// The number of completions that the ring has room for.
     room: usize,
@@ -160,8 +160,8 @@ pub struct UringDevices {
     options: Options,
 }
 
-// SAFETY: the ring's queues are used through `&mut self` only, but for the system call that submits; the memory of
-// operations may be sent by the contract of `Devices::submit`.
+// SAFETY: the ring's queues are used only through `&mut self`, except by the system call that
+// submits; the memory of operations may be sent by the contract of `Devices::submit`.
 unsafe impl Send for UringDevices {}
 
 impl UringDevices {
@@ -190,7 +190,7 @@ impl UringDevices {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
         ring.submitter().register_eventfd(bell.as_raw_fd())?;
-        // Without registered files every operation looks its file up: slower, not wrong.
+        // Without registered files every operation looks its file up: slower, but correct.
         let can_register = ring.submitter().register_files_sparse(FILES_MAX).is_ok();
         let files = Vec::with_capacity(if can_register { FILES_MAX as usize } else { 0 });
         let room = ring.params().cq_entries() as usize;
@@ -217,7 +217,7 @@ impl UringDevices {
     /// Adds a device.
     ///
     /// # Panics
-    /// If there is one with that name.
+    /// If a device with that name exists.
     pub fn add(&mut self, device: Device, target: Target) {
         assert!(self.entry(device).is_none(), "{device:?} exists");
         let file = self.files.len();
@@ -243,7 +243,7 @@ impl UringDevices {
 
     /// Queues an operation for the next system call.
     fn queue(&mut self, sqe: &squeue::Entry) {
-        // First, so that it is never less than what a thread takes off it.
+        // Count first, so that the counter is never less than what a sending thread subtracts.
         self.ring.unsent.fetch_add(1, Ordering::AcqRel);
         loop {
             // SAFETY: by the contract of `submit` the memory is valid; the list of pieces stays in
@@ -257,7 +257,7 @@ impl UringDevices {
             // (Another thread may be about to send what fills the queue.)
             std::thread::yield_now();
             if !sent {
-                // The kernel refuses more until completions are taken; take them aside.
+                // The kernel accepts no more until completions are taken; keep them in `refused`.
                 let mut done = std::mem::take(&mut self.refused);
                 self.collect(&mut done);
                 self.refused = done;
@@ -351,7 +351,7 @@ impl Devices for UringDevices {
 
     fn abandon(&mut self) {
         let mut done = Vec::new();
-        // What the kernel has not had it is not to have any more.
+        // Drop the entries that the kernel has not received.
         self.in_flight -= self.waiting.len();
         for sqe in self.waiting.drain(..) {
             let index = sqe.get_user_data() as u32;
@@ -359,7 +359,7 @@ impl Devices for UringDevices {
             self.free.push(index);
         }
         while self.in_flight > 0 {
-            // Errors (interrupted, busy) are overcome by trying again: operations do end.
+            // Retry after errors (interrupted, busy): operations do end.
             if let Ok(sent) = self.ring.ring.submit_and_wait(1) {
                 self.ring.unsent.fetch_sub(sent as u32, Ordering::AcqRel);
             }
@@ -367,7 +367,8 @@ impl Devices for UringDevices {
         }
         self.refused.clear();
         if !self.memory.is_empty() {
-            // What lies at these addresses later is not what the kernel has pinned.
+            // Memory that is mapped at these addresses later is not the memory that the kernel has
+            // pinned.
             let _ = self.ring.ring.submitter().unregister_buffers();
             self.memory.clear();
         }
@@ -401,8 +402,8 @@ impl Devices for UringDevices {
 impl Drop for UringDevices {
     fn drop(&mut self) {
         self.abandon();
-        // The kernel closes a ring when it gets to it; its files, and with them exclusive access
-        // to block devices, are to be free at once. Without registered files it says no.
+        // The kernel closes a ring at some later time; its files, and with them exclusive access to
+        // block devices, must be free at once. (Without registered files this fails.)
         let _ = self.ring.ring.submitter().unregister_files();
     }
 }
@@ -417,7 +418,8 @@ impl std::fmt::Debug for UringDevices {
     }
 }
 
-/// The kernel moves at most 2 GiB - 4 KiB at once; the executor continues from there.
+/// Limits a length to what the kernel transfers at once, 2 GiB - 4 KiB; the executor continues from
+/// there.
 fn short(length: usize) -> u32 {
     length.min(0x7FFF_F000) as u32
 }
@@ -462,7 +464,7 @@ mod tests {
         assert!(sender.has_queued() && !sender.has_queued());
         devices.abandon();
         assert_eq!(unsent.unsent.load(Ordering::Relaxed), 0);
-        // More than there are entries: some are sent to make room.
+        // Submit more than there are entries: some are sent to make room.
         submit(&mut devices, 20);
         sender.send();
         assert_eq!(unsent.unsent.load(Ordering::Relaxed), 0);

@@ -1,5 +1,5 @@
-//! Once its tables have grown, the executor allocates nothing: not for hits, not for device
-//! operations, not for bounced ones.
+//! Once its tables have grown, the executor allocates nothing: neither for hits, nor for device
+//! operations, nor for bounced ones.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -19,15 +19,15 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: passed on.
+        // SAFETY: as the caller guarantees.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: passed on.
+        // SAFETY: as the caller guarantees.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Devices that complete everything at once, without moving a byte.
+/// Devices that complete every operation at once, without transferring data.
 #[derive(Default)]
 struct Instantly(Vec<Completion>);
 
@@ -112,7 +112,7 @@ fn the_steady_state_allocates_nothing() {
             queue.push(Effect::Reply { request, result: Ok(()) });
             let read = Effect::Read { token, device, offset, length: 8192 };
             queue.push_with(read, [at_slot(1, 4096), at_request(4096, 4096)]);
-            // Metadata, a direct write; and one that is not aligned.
+            // A direct write with metadata, and one that is not aligned.
             let write = Effect::Write { token, device, offset, length: 8192 };
             queue.push_with(write, [at_meta, at_slot(2, 4096)]);
             let odd = Effect::Write { token, device, offset: offset + 512, length: 8192 };

@@ -29,7 +29,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // In units of 512 B, so that 4 KiB blocks are met at every alignment.
+    // In units of 512 B, so that ranges meet 4 KiB blocks at every alignment.
     let range = (0..SIZE / 512, 1..40u64).prop_map(|(start, length)| {
         let length = length.min(SIZE / 512 - start);
         (start * 512, length * 512)
@@ -46,7 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// Hands out the effects it is given and keeps the outcomes.
+/// A machine that emits the effects it is given and keeps the outcomes.
 #[derive(Default)]
 struct Script {
     queue: EffectQueue,
@@ -71,7 +71,7 @@ struct World {
     bell: Arc<Doorbell>,
     script: Script,
     requests: OwnedRequests,
-    /// Hands over what is submitted, if the devices do not.
+    /// Sends submitted operations to the kernel, if the devices do not.
     sender: Option<Arc<dyn Sender>>,
     _directory: tempfile::TempDir,
     target_path: std::path::PathBuf,
@@ -101,7 +101,8 @@ impl World {
         }
     }
 
-    /// From now on a sender hands over what is submitted; false where there is none.
+    /// Makes a sender send submitted operations to the kernel. Returns false if the backend has
+    /// none.
     fn send_apart(&mut self) -> bool {
         self.sender = self.executor.devices_mut().send_apart();
         self.sender.is_some()
@@ -144,7 +145,7 @@ impl World {
         match *step {
             Step::Write { offset, length, byte } => {
                 self.requests.open(request, length as usize).fill(byte);
-                // In two pieces with a gap of zeroes.
+                // In two pieces, with zeroes between them.
                 let third = length / 3 / 512 * 512;
                 let pieces = [
                     World::request(id, 0, third),
@@ -178,7 +179,7 @@ impl World {
     }
 }
 
-/// What a step does to the bytes of a device; returns what it reads.
+/// Applies a step to the bytes of a device; returns what the step reads.
 fn apply(step: &Step, image: &mut [u8]) -> Vec<u8> {
     let range = |offset: u64, length: u64| offset as usize..(offset + length) as usize;
     match *step {
@@ -267,7 +268,7 @@ fn more_operations_in_flight_than_the_ring_has_entries_all_complete() {
     }
 }
 
-/// Writes of a byte to each of `count` blocks.
+/// Submits a write that fills each of `count` blocks with one byte value.
 fn write_blocks(world: &mut World, round: usize, count: usize) {
     for id in 0..count {
         let request = round * count + id;
@@ -325,7 +326,7 @@ fn devices_end_though_nobody_has_sent_what_was_submitted_and_a_sender_outlives_t
         world.executor.run(&mut world.script, &mut world.requests);
         assert!(world.executor.in_flight() > 0, "there is something to end");
         world.executor.devices_mut().abandon();
-        // (That executor would wait for what never comes.)
+        // (The old executor would wait for completions that never come.)
         let sender = world.sender.take().unwrap();
         world = World::new(Backend::Auto, DirectIo::Prefer, false);
         assert!(world.send_apart());
@@ -336,7 +337,7 @@ fn devices_end_though_nobody_has_sent_what_was_submitted_and_a_sender_outlives_t
     assert_eq!(world.script.told.len(), 100);
 }
 
-/// A completion for which the ring has no room rings no bell.
+/// A completion for which the ring has no room does not ring the bell.
 #[test]
 fn one_operation_more_than_the_ring_has_room_for_is_not_lost() {
     for backend in [Backend::Threads, Backend::Auto] {

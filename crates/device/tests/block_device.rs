@@ -1,5 +1,5 @@
-//! Block devices, by the example of a loop device. Needs the right to make one; where that is
-//! missing, the tests say so and pass.
+//! Tests of block devices, with loop devices. They need permission to create one; without it, the
+//! tests print a message and pass.
 
 #![allow(clippy::print_stderr)] // says what it skips
 
@@ -53,8 +53,9 @@ fn open(path: &Path) -> Result<Target, OpenError> {
     Target::open(&OpenOptions::existing(path)).map(|(target, _)| target)
 }
 
-/// Opens a device, a little later if need be: a process that another test starts has copies of all open files for a
-/// moment, and a block device that was opened for its holder alone is free when the last copy is closed.
+/// Opens a device, and retries for a while: a process that another test starts briefly has copies
+/// of all open files, and a block device that was opened exclusively is free only when the last
+/// copy is closed.
 fn open_soon(options: &OpenOptions) -> Result<Target, OpenError> {
     let mut tries = 100;
     loop {
@@ -99,7 +100,7 @@ fn zeroing_and_punching_a_block_device_leaves_zeroes_and_nothing_else() {
         devices.add(Device::Flash, target);
         let mut perform = |verb, offset: u64, length: u64, memory: &[MemorySlice]| {
             let io = Io { tag: IoTag(1), device: Device::Flash, verb, offset, length, memory };
-            // SAFETY: the caller's buffer outlives the call, which waits.
+            // SAFETY: the caller's buffer outlives this function, which waits for the operation.
             unsafe { devices.submit(io) };
             devices.flush();
             let mut done = Vec::new();
@@ -185,7 +186,7 @@ fn loop_devices_of_different_parts_of_a_file_are_had_by_several() {
 #[test]
 fn a_loop_device_of_a_file_that_somebody_has_is_in_use() {
     let Some(looped) = Loop::new() else { return };
-    // As of a server that began before there was a loop device.
+    // As if a server had opened the file before the loop device existed.
     let other = std::fs::File::options().read(true).write(true).open(&looped.image).unwrap();
     other.lock().unwrap();
     let error = open(&looped.device).unwrap_err().to_string();

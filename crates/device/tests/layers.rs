@@ -1,11 +1,12 @@
-//! Devices around other devices.
+//! Tests of devices that wrap other devices.
 
 mod calls;
 
 use forebay_device::nbd::NbdDevices;
 use forebay_device::{JointSyncs, Pauses, Shaped};
 
-/// A method of `Devices` that has a default can be forgotten without an error of the compiler.
+/// The compiler does not notice if a layer fails to forward a method of `Devices` that has a
+/// default.
 #[test]
 fn devices_around_others_pass_every_call_on() {
     calls::check("Pauses", |inner, _| Pauses::new(inner));

@@ -1,7 +1,7 @@
-//! Exports of servers that cannot flush, or do not answer.
+//! Tests of exports of servers that cannot flush, or do not answer.
 //!
-//! Method: a server in this process answers reads with zeroes and all else with success, or does not
-//! answer, and notes the commands it receives.
+//! Method: a server in this process answers reads with zeroes and everything else with success, or
+//! does not answer, and records the commands it receives.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

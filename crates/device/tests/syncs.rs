@@ -1,8 +1,9 @@
 //! A sync of a real backend reaches the kernel, and the file that it is meant for.
 //!
-//! Method: of two open targets, one has a pipe put in the place of its file. The kernel refuses to
-//! sync a pipe: a sync that gets there fails, and one that is swallowed, or sent to the other file,
-//! does not. `tests/integration/syncs.sh` shows the same, and the order, on files that take notes.
+//! Method: the file descriptor of one of two open targets is replaced by a pipe. The kernel refuses
+//! to sync a pipe: a sync that reaches it fails, and one that is dropped, or sent to the other
+//! file, does not. `tests/integration/syncs.sh` checks the same, and the order, on files that
+//! record their syncs.
 
 #![allow(clippy::print_stderr)] // says what it skips
 
@@ -24,7 +25,7 @@ fn target(path: &Path) -> Target {
     Target::open(&options).unwrap().0
 }
 
-/// The number under which this process has the file at `path` open.
+/// The descriptor under which this process has the file at `path` open.
 fn descriptor(path: &Path) -> RawFd {
     let path = path.canonicalize().unwrap();
     let mut open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
@@ -32,7 +33,7 @@ fn descriptor(path: &Path) -> RawFd {
     found.unwrap().file_name().to_str().unwrap().parse().unwrap()
 }
 
-/// Syncs a device and waits for the end.
+/// Syncs a device and waits for the completion.
 fn sync(devices: &mut RealDevices, bell: &Doorbell, device: Device) -> Result<u64, DeviceError> {
     let (verb, offset, length) = (Verb::Sync, 0, 0);
     // SAFETY: a sync has no memory.
@@ -62,7 +63,8 @@ fn syncs_reach_their_file(backend: Backend) {
             let target = target(path);
             if index == broken {
                 let (pipe, _other_end) = std::io::pipe().unwrap();
-                // SAFETY: both are open files of this process; the target owns what it gets.
+                // SAFETY: both are open descriptors of this process; the target owns its replaced
+                // descriptor.
                 let put = unsafe { libc::dup2(pipe.as_raw_fd(), descriptor(path)) };
                 assert!(put >= 0, "{}", std::io::Error::last_os_error());
             }

@@ -1,9 +1,10 @@
-//! What the codec costs: nanoseconds for each request of the server half, without sockets.
+//! Benchmarks the codec: nanoseconds per request in the server half, without sockets.
 //!
 //!     cargo bench -p forebay-nbd
 //!
-//! Parses a buffer of pipelined requests, as one socket read brings them, and encodes the reply
-//! headers. For reads nothing is copied; for writes the payload is passed over where it lies.
+//! Parses a buffer of pipelined requests, as one socket read delivers them, and encodes the reply
+//! headers. No payload is copied: read data is not produced, and write payloads are skipped in
+//! place.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -62,7 +63,7 @@ fn session(best_style: ReplyStyle) -> Transmission {
     export.features = export.features | TransmissionFlags::SEND_TRIM;
     let mut wire = b"\0\0\0\x03".to_vec();
     let style = match best_style {
-        ReplyStyle::Simple => 99u32, // an option nobody knows
+        ReplyStyle::Simple => 99u32, // an unknown option
         ReplyStyle::Structured => 8,
         ReplyStyle::Extended => 11,
     };

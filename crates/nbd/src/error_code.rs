@@ -14,7 +14,7 @@ pub enum ErrorCode {
     /// `NBD_ENOMEM`: out of memory.
     #[error("out of memory")]
     OutOfMemory = 12,
-    /// `NBD_EINVAL`: the request makes no sense here.
+    /// `NBD_EINVAL`: the request is invalid here.
     #[error("invalid request")]
     Invalid = 22,
     /// `NBD_ENOSPC`: no space left, or a write beyond the end.
@@ -37,8 +37,8 @@ impl ErrorCode {
         self as u32
     }
 
-    /// The code with number `n` as a client understands it: an unknown one counts as
-    /// [`ErrorCode::Invalid`]. Zero, which is success, is `None`.
+    /// The code with number `n`, as a client interprets it. Unknown numbers become
+    /// [`ErrorCode::Invalid`]; zero means success and becomes `None`.
     pub const fn from_number(n: u32) -> Option<ErrorCode> {
         Some(match n {
             0 => return None,

@@ -12,7 +12,8 @@ pub trait Exports {
     /// Calls `visit` with each export that clients may see in a list.
     fn list(&self, visit: &mut dyn FnMut(&ExportInfo));
 
-    /// Whether a client may use this export, which it has chosen. If not, the choice is refused by policy.
+    /// Whether a client may use the export that it chose. If not, the server answers GO with
+    /// ERR_POLICY, and EXPORT_NAME by closing the connection.
     fn admit(&self, _: &ExportInfo) -> bool {
         true
     }
@@ -39,19 +40,20 @@ pub struct ExportInfo {
     pub volume: Volume,
     /// Its canonical name.
     pub name: String,
-    /// A line for people; empty for none.
+    /// A one-line description for people; empty if there is none.
     pub description: String,
-    /// Its size. What does not fill a minimum block is not offered.
+    /// Its size in bytes. A partial minimum block at the end is not offered.
     pub size_bytes: u64,
-    /// Its block sizes; all of them are advertised and the minimum and maximum enforced.
+    /// Its block sizes. All of them are advertised; the minimum and the maximum payload are
+    /// enforced.
     pub block_sizes: BlockSizes,
-    /// What it supports. `HAS_FLAGS`, `SEND_DF` and `BLOCK_STATUS_PAYLOAD` are the session's to
-    /// set and are ignored here; `CAN_MULTI_CONN` promises that FLUSH and FUA hold over all
-    /// connections.
+    /// The features it supports. The session decides on `HAS_FLAGS`, `SEND_DF` and
+    /// `BLOCK_STATUS_PAYLOAD`, which are ignored here. `CAN_MULTI_CONN` promises that FLUSH and FUA
+    /// cover all connections.
     pub features: TransmissionFlags,
-    /// Whether BLOCK_STATUS can be asked for `base:allocation`.
+    /// Whether clients can query `base:allocation` with BLOCK_STATUS.
     pub allocation: bool,
-    /// Whether it may be used over TLS only (where the server has TLS by choice).
+    /// Whether clients must use TLS for this export when the server makes TLS optional.
     pub tls_required: bool,
 }
 
@@ -70,12 +72,12 @@ impl ExportInfo {
         }
     }
 
-    /// The size as advertised: a multiple of the minimum block size.
+    /// The advertised size in bytes: rounded down to a multiple of the minimum block size.
     pub fn advertised_bytes(&self) -> u64 {
         self.size_bytes & !(u64::from(self.block_sizes.minimum_bytes) - 1)
     }
 
-    /// The transmission flags as advertised on a connection with or without reply chunks.
+    /// The transmission flags to advertise on a connection with or without reply chunks.
     pub(crate) fn transmission_flags(&self, chunks: bool) -> TransmissionFlags {
         let mut flags = self.features.union(TransmissionFlags::HAS_FLAGS);
         flags = flags.without(TransmissionFlags::BLOCK_STATUS_PAYLOAD);
@@ -114,8 +116,8 @@ impl BlockSizes {
         payload_bytes_max: PAYLOAD_BYTES_DEFAULT,
     };
 
-    /// A minimum block size (what offsets and lengths must be multiples of), a preferred one,
-    /// and the largest payload of one request.
+    /// Takes the minimum block size (offsets and lengths must be multiples of it), the preferred
+    /// block size, and the largest payload of one request.
     ///
     /// # Errors
     /// Unless the minimum is a power of two of at most 65,536, the preferred size a power of two
@@ -137,11 +139,11 @@ impl BlockSizes {
         }
     }
 
-    /// What offsets and lengths must be multiples of.
+    /// Offsets and lengths must be multiples of this.
     pub const fn minimum_bytes(self) -> u32 {
         self.minimum_bytes
     }
-    /// The size that is efficient.
+    /// The block size that is most efficient.
     pub const fn preferred_bytes(self) -> u32 {
         self.preferred_bytes
     }

@@ -1,5 +1,5 @@
-//! Entry points for fuzzers: a session accepts any bytes. They check what must hold whatever a peer
-//! sends, and panic if it does not.
+//! Entry points for fuzzers. They feed arbitrary bytes to a session, check the invariants that must
+//! hold whatever a peer sends, and panic if one does not.
 
 use forebay_block::Volume;
 
@@ -16,8 +16,9 @@ use crate::wire::{Command, CommandFlags, TransmissionFlags};
 const SIZE_BYTES: u64 = 1 << 20;
 const STYLES: [ReplyStyle; 3] = [ReplyStyle::Simple, ReplyStyle::Structured, ReplyStyle::Extended];
 
-/// A whole session of the server half. The first two bytes choose the configuration and how the
-/// rest is cut. Returns whether it came to a request.
+/// Fuzzes a whole session of the server half. The first byte chooses the configuration, the second
+/// the size of the pieces in which the rest arrives. Returns whether the session received a
+/// request.
 pub fn fuzz_server(bytes: &[u8]) -> bool {
     let (Some(&choice), Some(&cut)) = (bytes.first(), bytes.get(1)) else { return false };
     let config = ServerConfig {
@@ -65,8 +66,9 @@ pub fn fuzz_server(bytes: &[u8]) -> bool {
     }
 }
 
-/// The transmission phase of the server half. The first two bytes choose export and style, and
-/// how the rest is cut. Returns whether there was a request.
+/// Fuzzes the transmission phase of the server half. The first byte chooses the export and the
+/// style, the second the size of the pieces in which the rest arrives. Returns whether the session
+/// received a request.
 pub fn fuzz_transmission(bytes: &[u8]) -> bool {
     let (Some(&choice), Some(&cut)) = (bytes.first(), bytes.get(1)) else { return false };
     let export = exports()[usize::from(choice) % 3].clone();
@@ -75,8 +77,9 @@ pub fn fuzz_transmission(bytes: &[u8]) -> bool {
     transmit(Transmission::new(export, style, allocation), Feed::new(&bytes[2..], cut))
 }
 
-/// A whole session of the client half. The first two bytes choose the configuration and how the
-/// rest is cut. Returns whether it came to a reply.
+/// Fuzzes a whole session of the client half. The first byte chooses the configuration, the second
+/// the size of the pieces in which the rest arrives. Returns whether a request was answered in
+/// full.
 pub fn fuzz_client(bytes: &[u8]) -> bool {
     let (Some(&choice), Some(&cut)) = (bytes.first(), bytes.get(1)) else { return false };
     let goals = [Goal::Connect("a".into()), Goal::Describe("a".into()), Goal::List];
@@ -107,7 +110,7 @@ pub fn fuzz_client(bytes: &[u8]) -> bool {
     }
 }
 
-/// The parser of addresses. Returns whether it is one.
+/// Fuzzes the address parser. Returns whether `text` is an address.
 pub fn fuzz_uri(text: &str) -> bool {
     let Ok(uri) = text.parse::<NbdUri>() else { return false };
     assert_eq!(uri.to_string().parse(), Ok(uri));
@@ -173,7 +176,7 @@ fn transmit(mut session: Transmission, mut feed: Feed<'_>) -> bool {
     }
 }
 
-/// What the driver relies on.
+/// Checks what the driver relies on.
 fn check_request(request: &Request, export: &ExportInfo, style: ReplyStyle) {
     let read_only = export.features.contains(TransmissionFlags::READ_ONLY);
     assert!(!(read_only && request.command.modifies()));

@@ -1,13 +1,13 @@
 //! The NBD protocol without the network: bytes in, events and bytes out.
 //!
-//! Both halves are here, [`server`] and [`client`], each a handshake followed by a transmission.
-//! They know no socket, thread, clock or file, allocate nothing per request, and hold a bounded
-//! amount of memory whatever the peer sends. Payloads are never copied here: the parser stops in
-//! front of them, and the driver takes them to where they belong.
+//! The crate has both halves, [`server`] and [`client`]; each is a handshake followed by a
+//! transmission. They use no sockets, threads, clocks or files, allocate nothing per request, and
+//! hold a bounded amount of memory whatever the peer sends. They never copy payloads: the parser
+//! stops before a payload, and the driver moves it to its destination.
 //!
-//! Spoken are the fixed newstyle handshake, simple, structured and extended replies, and
-//! `base:allocation` block status. `docs/nbd.md` lists what the protocol asks of a server and
-//! which test shows that this one does it.
+//! Both halves support the fixed newstyle handshake, simple, structured and extended replies, and
+//! `base:allocation` block status. `docs/nbd.md` lists the protocol's requirements on a server and
+//! the test that checks each one.
 
 pub mod client;
 mod error_code;

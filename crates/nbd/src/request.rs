@@ -1,4 +1,4 @@
-//! Requests, as both halves represent them, and their two forms on the wire.
+//! Requests as both halves represent them, and their two wire formats.
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 
@@ -10,11 +10,11 @@ use crate::wire::{
 /// One request of the transmission phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Request {
-    /// The client's name for it; every reply carries it.
+    /// Identifies the request; every reply to it carries the cookie.
     pub cookie: Cookie,
-    /// What is to be done.
+    /// What to do.
     pub command: Command,
-    /// How.
+    /// Modifies how the command is carried out.
     pub flags: CommandFlags,
     /// First byte addressed.
     pub offset: u64,
@@ -23,7 +23,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Bytes of payload that follow the header.
+    /// Number of payload bytes that follow the header.
     pub const fn payload_bytes(&self) -> u64 {
         match self.command {
             Command::Write => self.length,
@@ -31,8 +31,8 @@ impl Request {
         }
     }
 
-    /// The header on the wire, as a client sends it. With extended headers the payload flag is
-    /// set where it belongs; a compact header needs a length of 32 bits.
+    /// Encodes the header as a client sends it. An extended write gets the payload flag. For a
+    /// compact header, the length must fit in 32 bits.
     pub fn encode(&self, extended: bool) -> RequestHeader {
         let payload = extended && self.command == Command::Write;
         let flags = self.flags.with_if(payload, CommandFlags::PAYLOAD_LEN).0;
@@ -40,8 +40,8 @@ impl Request {
         RawRequest { flags, command: command as u16, cookie, offset, length }.encode(extended)
     }
 
-    /// The request in the words of the cache, or `None` for those that are not part of a
-    /// workload (CACHE, BLOCK_STATUS, DISC).
+    /// Converts the request to the cache's request type, or returns `None` for commands that are
+    /// not part of a workload (CACHE, BLOCK_STATUS, DISC).
     pub fn to_block(&self, time: Nanos, volume: Volume) -> Option<forebay_block::Request> {
         let op = match self.command {
             Command::Read => Op::Read,
@@ -66,7 +66,7 @@ impl Request {
     }
 }
 
-/// A request header as received, not yet judged.
+/// A request header as received, not yet validated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RawRequest {
     pub flags: u16,
@@ -76,7 +76,7 @@ pub(crate) struct RawRequest {
     pub length: u64,
 }
 
-/// Why no header could be taken.
+/// Why no header could be parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeaderError {
     Incomplete,
@@ -84,7 +84,7 @@ pub(crate) enum HeaderError {
 }
 
 impl RawRequest {
-    /// Takes a header off the front of `input`; takes nothing when it fails.
+    /// Takes a header off the front of `input`. On error, `input` is unchanged.
     #[inline]
     pub fn take(input: &mut &[u8], extended: bool) -> Result<RawRequest, HeaderError> {
         let size = if extended { EXTENDED_REQUEST_BYTES } else { REQUEST_BYTES };
@@ -111,7 +111,7 @@ impl RawRequest {
         if magic == expected { Ok(raw) } else { Err(HeaderError::Magic(magic)) }
     }
 
-    /// The header on the wire; a compact one needs a length of 32 bits.
+    /// Encodes the header. For a compact header, the length must fit in 32 bits.
     pub fn encode(&self, extended: bool) -> RequestHeader {
         let mut bytes = [0; EXTENDED_REQUEST_BYTES];
         let magic = if extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC };
@@ -131,7 +131,7 @@ impl RawRequest {
     }
 }
 
-/// A request header, encoded; the payload of a write follows it.
+/// An encoded request header. The payload of a write follows it on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHeader {
     bytes: [u8; EXTENDED_REQUEST_BYTES],

@@ -1,12 +1,12 @@
-//! Which requests are valid on a connection. Clients check this before they send, servers before
-//! they execute.
+//! Decides which requests are valid on a connection. Clients check a request before they send it,
+//! servers before they execute it.
 
 use crate::error_code::ErrorCode;
 use crate::export::BlockSizes;
 use crate::style::ReplyStyle;
 use crate::wire::{Command, CommandFlags, TransmissionFlags};
 
-/// Why a request makes no sense on this connection.
+/// Why a request is invalid on this connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[error("{}", self.message())]
 #[non_exhaustive]
@@ -15,9 +15,9 @@ pub enum Refusal {
     UnknownCommand,
     /// The export does not offer the command.
     NotOffered,
-    /// The command does not have one of the flags, or the flag was not offered.
+    /// The command does not accept one of the flags, or the server did not offer the flag.
     BadFlag,
-    /// It would change a read-only export.
+    /// The request would change a read-only export.
     ReadOnly,
     /// A flush with an offset or a length.
     FlushRange,
@@ -25,13 +25,13 @@ pub enum Refusal {
     Empty,
     /// The range ends beyond the export.
     BeyondEnd,
-    /// Offset or length is no multiple of the minimum block size.
+    /// The offset or the length is not a multiple of the minimum block size.
     Unaligned,
-    /// The length is above the maximum payload, or above what the header can say.
+    /// The length exceeds the maximum payload, or does not fit in the header.
     TooLong,
     /// Block status without a metadata context.
     NoContext,
-    /// An extended write that does not say that it has a payload.
+    /// An extended write without the payload flag.
     NoPayload,
     /// The server is shutting down.
     ShuttingDown,
@@ -55,7 +55,7 @@ impl Refusal {
         }
     }
 
-    /// A sentence for people.
+    /// A message for people.
     pub const fn message(self) -> &'static str {
         match self {
             Refusal::UnknownCommand => "unknown command",
@@ -74,7 +74,7 @@ impl Refusal {
     }
 }
 
-/// What was agreed on.
+/// The negotiated properties of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub style: ReplyStyle,
@@ -133,7 +133,8 @@ impl Rules {
         self.check_range(command, offset, length)
     }
 
-    /// The transmission flag a command needs, and the flags it may have besides FUA.
+    /// The transmission flag that a command requires, and the command flags that it accepts besides
+    /// FUA.
     #[inline]
     fn offered(&self, command: Command) -> (TransmissionFlags, CommandFlags) {
         use CommandFlags as C;

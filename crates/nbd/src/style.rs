@@ -1,11 +1,11 @@
 //! The three styles of replies.
 
-/// How replies look on a connection.
+/// The format of replies on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ReplyStyle {
-    /// A 16-byte header, then the data of a read. What the Linux kernel speaks.
+    /// A 16-byte header, then the data of a read. The Linux kernel's client uses this style.
     Simple,
-    /// Chunks with 20-byte headers (simple replies where nothing but success is to be said).
+    /// Chunks with 20-byte headers (simple replies where a command without result succeeds).
     Structured,
     /// Chunks with 32-byte headers; requests have 64-bit lengths.
     Extended,
@@ -17,10 +17,10 @@ impl ReplyStyle {
     }
 }
 
-/// A stretch of an export and its allocation status.
+/// A range of an export and its allocation status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatusExtent {
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Its status.
     pub flags: StatusFlags,
@@ -31,7 +31,7 @@ pub struct StatusExtent {
 pub struct StatusFlags(pub u32);
 
 impl StatusFlags {
-    /// Allocated, or not known; contents not known. Always true.
+    /// Allocated or unknown; contents unknown. Always a valid answer.
     pub const NONE: StatusFlags = StatusFlags(0);
     /// Not allocated.
     pub const HOLE: StatusFlags = StatusFlags(1);

@@ -23,7 +23,7 @@ pub struct NbdUri {
     pub address: NbdAddress,
     /// The export's name; empty for the default one.
     pub export: String,
-    /// Whether TLS is a must (`nbds`, `nbds+unix`).
+    /// Whether TLS is required (`nbds`, `nbds+unix`).
     pub tls: bool,
 }
 
@@ -37,11 +37,11 @@ pub enum NbdAddress {
         /// The port.
         port: u16,
     },
-    /// On a unix socket of this path.
+    /// On the Unix socket with this path.
     Unix(String),
 }
 
-/// An address that cannot be understood.
+/// An address that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UriError {
@@ -59,10 +59,10 @@ pub enum UriError {
     /// A TCP address without a host.
     #[error("an NBD address on TCP needs a host: nbd://HOST:PORT/EXPORT")]
     HostMissing,
-    /// A port that is no number from 1 to 65535.
+    /// A port that is not a number from 1 to 65535.
     #[error("{0:?} is not a TCP port")]
     Port(String),
-    /// A percent sign that does not begin a character, or bytes that are not UTF-8.
+    /// A percent sign that two hex digits do not follow, or decoded bytes that are not UTF-8.
     #[error("{0:?} has a percent sign that encodes no character (write %25)")]
     Escape(String),
 }
@@ -154,7 +154,7 @@ fn unescape(text: &str) -> Result<String, UriError> {
     String::from_utf8(bytes).map_err(|_| bad())
 }
 
-/// `text` with everything encoded but letters, digits, `-._~` and `plain`.
+/// Percent-encodes `text`, except letters, digits, `-._~` and the characters in `plain`.
 fn escape(text: &str, plain: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for &byte in text.as_bytes() {

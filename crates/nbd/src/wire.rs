@@ -27,7 +27,7 @@ macro_rules! bit_set {
             pub const fn without(self, other: $name) -> $name {
                 $name(self.0 & !other.0)
             }
-            /// `other` when `condition` holds, added to `self`.
+            /// `self`, with the bits of `other` added if `condition` holds.
             pub const fn with_if(self, condition: bool, other: $name) -> $name {
                 if condition { self.union(other) } else { self }
             }
@@ -93,7 +93,7 @@ bit_set! {
 }
 
 bit_set! {
-    /// Command flags: how a request is to be done.
+    /// Command flags: how to carry out a request.
     CommandFlags(u16) {
         /// Reply only once the data is durable.
         FUA = 1;
@@ -101,7 +101,7 @@ bit_set! {
         NO_HOLE = 1 << 1;
         /// READ must be answered by one content chunk.
         DF = 1 << 2;
-        /// BLOCK_STATUS wants one extent only.
+        /// BLOCK_STATUS must return one extent only.
         REQ_ONE = 1 << 3;
         /// WRITE_ZEROES must fail rather than be as slow as writing.
         FAST_ZERO = 1 << 4;
@@ -128,7 +128,7 @@ pub enum Command {
     Cache = 5,
     /// Write zeroes.
     WriteZeroes = 6,
-    /// Which parts of the range are holes or zeroes.
+    /// Report which parts of the range are holes or zeroes.
     BlockStatus = 7,
 }
 
@@ -154,15 +154,15 @@ impl Command {
     }
 }
 
-/// What a client calls one of its requests; chosen by the client, opaque to the server.
+/// Identifies a request. The client chooses it; the server does not interpret it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Cookie(pub u64);
 
 /// `NBDMAGIC`, which opens the server's greeting.
 pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// `IHAVEOPT`, which follows it, and opens every option.
+/// `IHAVEOPT`, which follows [`GREETING_MAGIC`] and opens every option.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// Follows [`GREETING_MAGIC`] in the oldstyle handshake, which nothing here speaks.
+/// Follows [`GREETING_MAGIC`] in the oldstyle handshake, which this crate does not support.
 pub const OLDSTYLE_MAGIC: u64 = 0x0000_4202_8186_1253;
 /// Opens every reply to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
@@ -190,11 +190,11 @@ pub const PAYLOAD_BYTES_DEFAULT: u32 = 1 << 25;
 pub mod option {
     /// Choose an export and start transmission, without a way to report failure.
     pub const EXPORT_NAME: u32 = 1;
-    /// Give up negotiating.
+    /// Abort the negotiation.
     pub const ABORT: u32 = 2;
     /// List the exports.
     pub const LIST: u32 = 3;
-    /// Go on over TLS.
+    /// Continue over TLS.
     pub const STARTTLS: u32 = 5;
     /// Describe an export.
     pub const INFO: u32 = 6;
@@ -278,7 +278,7 @@ pub mod chunk {
     pub const FLAG_DONE: u16 = 1;
 }
 
-/// The metadata context that tells holes and zeroes.
+/// The metadata context that reports holes and zeroes.
 pub const BASE_ALLOCATION: &str = "base:allocation";
 
 /// Reads fields from the front of a byte slice.
@@ -318,7 +318,8 @@ pub(crate) fn protocol_string(bytes: &[u8]) -> Option<&str> {
     core::str::from_utf8(bytes).ok()
 }
 
-/// `text` cut to what a protocol string may hold, on a character boundary and without NUL.
+/// `text`, cut on a character boundary to at most `bytes_max` bytes and to the length of a protocol
+/// string, and before any NUL.
 pub(crate) fn clipped(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max.min(STRING_BYTES_MAX));
     if let Some(nul) = text.as_bytes()[..end].iter().position(|&b| b == 0) {

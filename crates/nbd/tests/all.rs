@@ -1,5 +1,5 @@
-//! The tests of the protocol in one program: each file is a module, and the crates below are linked once.
-//! In `Cargo.toml` are those that need a program of their own.
+//! The tests of the protocol in one program: each file is a module, and the crates below are linked
+//! once. `Cargo.toml` lists the tests that need their own program.
 
 mod bad_clients;
 mod conversations;

@@ -21,11 +21,11 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|n| n.set(n.get() + 1));
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller guarantees.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller guarantees.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// A client in transmission, by hand: what the server says goes straight in.
+/// A client in the transmission phase, driven by hand: the server's output goes straight into it.
 fn client(server: &mut MemoryServer, style: ReplyStyle) -> forebay_nbd::client::Transmission {
     let config = ClientConfig { best_style: style, ..ClientConfig::connect("disk") };
     let mut handshake = forebay_nbd::client::Handshake::start(config);

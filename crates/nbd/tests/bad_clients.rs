@@ -1,5 +1,5 @@
-//! Clients that misbehave: none makes the server crash, hang, hold much memory or reach data it
-//! should not. Each case ends with the session closed for the stated reason, or intact.
+//! Tests of clients that misbehave: none makes the server crash, hang, hold much memory or reach
+//! data it should not. Each case ends with the session closed for the stated reason, or intact.
 
 use crate::support::*;
 use forebay_nbd::server::{CloseReason, Event, Handshake, HandshakeEvent, ServerConfig, TlsPolicy};
@@ -63,7 +63,7 @@ fn a_flood_of_options_ends_the_session() {
         assert!(sent <= 257);
     }
     assert_eq!(server.closed(), Some(CloseReason::OptionFlood));
-    // Long ones are counted by their bytes.
+    // Long options are limited by their bytes.
     let mut server = greeted();
     let long = option(4711, &vec![0; 8 << 20]);
     for _ in 0..8 {
@@ -93,7 +93,7 @@ fn plaintext_pipelined_with_starttls_ends_the_session() {
         assert_eq!(server.closed(), Some(CloseReason::PlaintextAfterStartTls));
         assert!(!server.tls);
     }
-    // The same, when it arrives before the driver has TLS running.
+    // Plaintext that arrives before the driver has started TLS also ends the session.
     let config = ServerConfig { tls: TlsPolicy::Selective, ..ServerConfig::default() };
     let mut handshake = Handshake::start(config, &mut Vec::new());
     let exports = [export("disk")];
@@ -178,8 +178,8 @@ fn a_client_that_speaks_no_fixed_newstyle_can_only_name_an_export() {
     }
 }
 
-/// A client that sends bad requests and never reads: each call appends one short reply, so a
-/// driver that stops reading when it cannot send holds next to nothing.
+/// A client that sends bad requests and never reads: each call appends one short reply, so a driver
+/// that stops reading when it cannot send holds very little memory.
 #[test]
 fn one_call_answers_one_bad_request() {
     for style in [ReplyStyle::Simple, ReplyStyle::Structured, ReplyStyle::Extended] {

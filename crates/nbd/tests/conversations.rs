@@ -1,5 +1,5 @@
-//! The client half talks to the server half, in memory, cut into fragments of any size.
-//! Whatever they say must come out as on a plain array of bytes.
+//! The client half talks to the server half, in memory, cut into fragments of any size. The results
+//! must be those of the same operations on a plain array of bytes.
 
 use crate::support::*;
 use forebay_nbd::client::{
@@ -12,7 +12,7 @@ use forebay_nbd::{
 };
 use proptest::prelude::*;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Outcome {
     tag: u64,
@@ -72,7 +72,7 @@ impl Client {
         self.unread = rest.to_vec();
     }
 
-    /// Sends a request; the bytes it puts on the wire.
+    /// Submits a request. Returns its bytes on the wire.
     fn submit(
         &mut self,
         tag: u64,
@@ -226,7 +226,7 @@ proptest! {
                 };
                 tag += 1;
                 wire.extend(client.submit(tag, command, flags, (offset, length), &payload).unwrap());
-                // The server works in order of arrival, so the model may as well.
+                // The server executes requests in order of arrival, so the model does too.
                 let range = offset as usize..(offset + length) as usize;
                 match command {
                     Command::Write => model[range].copy_from_slice(&payload),
@@ -277,7 +277,7 @@ proptest! {
         prop_assert!(server.rejected.is_empty());
     }
 
-    /// The handshake ends the same way however its bytes are cut.
+    /// The handshake ends the same way however its bytes are split.
     #[test]
     fn fragments_do_not_change_a_handshake(fragment in 1usize..40, style in prop::sample::select(&STYLES[..])) {
         let mut server = MemoryServer::new(ServerConfig::default(), vec![export("disk")]);
@@ -364,7 +364,7 @@ fn tls_is_used_as_both_sides_wish() {
     assert!(error.to_string().contains("requires TLS"), "{error}");
 }
 
-/// A server that is older than this client: it speaks fixed newstyle but knows EXPORT_NAME only.
+/// A server that is older than this client: it speaks fixed newstyle but supports only EXPORT_NAME.
 #[test]
 fn a_server_without_go_is_reached_by_export_name() {
     let mut handshake = Handshake::start(ClientConfig::connect("disk"));
@@ -393,7 +393,7 @@ fn a_server_without_go_is_reached_by_export_name() {
     };
     assert_eq!(session.export().size_bytes, 1 << 20);
     assert_eq!(session.reply_style(), ReplyStyle::Simple);
-    // The server did not say which sizes it likes, so the client keeps to sectors.
+    // The server did not send block sizes, so the client uses sectors.
     assert_eq!(session.export().block_sizes.minimum_bytes(), 512);
 }
 
@@ -463,7 +463,7 @@ fn an_error_reaches_the_client_with_its_message_and_only_its_request_fails() {
     }
 }
 
-/// A server that says what it must not is not believed, and everything in flight is named.
+/// The client detects a server that violates the protocol, and lists the requests in flight.
 #[test]
 fn a_server_that_breaks_the_protocol_is_found_out() {
     let read = forebay_nbd::Request {

@@ -1,5 +1,5 @@
-//! The fuzz targets, run on bytes of three kinds: any at all, well-formed messages in any order,
-//! and such messages with a few bytes spoilt.
+//! Runs the fuzz targets on three kinds of input: arbitrary bytes, well-formed messages in any
+//! order, and such messages with a few bytes corrupted.
 
 use crate::support::*;
 use forebay_nbd::fuzz::{fuzz_client, fuzz_server, fuzz_transmission, fuzz_uri};
@@ -55,7 +55,7 @@ fn option_answers() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What a server says to bring a client into transmission, in each style.
+/// What a server sends to bring a client into the transmission phase, in each style.
 fn client_prelude(style: u8) -> Vec<u8> {
     let answer = |number: u32, kind: u32, data: &[u8]| {
         let head = [&0x0003_e889_0455_65a9u64.to_be_bytes()[..], &number.to_be_bytes()].concat();
@@ -79,8 +79,8 @@ fn client_prelude(style: u8) -> Vec<u8> {
     [vec![choice, 255], wire].concat()
 }
 
-/// Replies in `style`, more right than wrong: a chunk may be of another kind than its length
-/// says, answer a request that never was, or lie outside it.
+/// Replies in `style`, mostly correct: a chunk may have a kind that does not match its length,
+/// answer a request that was never sent, or lie outside its request.
 fn reply_chunks(style: u8) -> impl Strategy<Value = Vec<u8>> {
     let cookie = (prop_oneof![9 => Just(1u64), 1 => 0u64..3], 0u64..8)
         .prop_map(|(generation, slot)| generation << 32 | slot);
@@ -125,7 +125,7 @@ fn reply_chunks(style: u8) -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Messages one behind the other, with up to three bytes spoilt.
+/// A sequence of messages, with up to three bytes corrupted.
 fn soup(
     message: impl Strategy<Value = Vec<u8>>,
     count: std::ops::Range<usize>,

@@ -1,5 +1,5 @@
-//! What the protocol asks of a server during the handshake, one claim per test. The messages
-//! are built and taken apart here byte by byte. `docs/nbd.md` says which sentence each covers.
+//! What the protocol requires of a server during the handshake, one claim per test. The tests build
+//! and parse messages byte by byte. `docs/nbd.md` says which sentence each test covers.
 
 use crate::support::*;
 use forebay_nbd::server::{
@@ -51,13 +51,13 @@ fn server() -> MemoryServer {
     server_with(ServerConfig::default())
 }
 
-/// Sends one option; the replies to it.
+/// Sends one option. Returns the replies to it.
 fn ask(server: &mut MemoryServer, number: u32, data: &[u8]) -> Vec<OptionReply> {
     server.feed(&option(number, data));
     option_replies(&server.take_out())
 }
 
-/// Sends one option; the type of the last reply, and whether INFO and the like came before.
+/// Sends one option. Returns the type of the last reply.
 fn verdict(server: &mut MemoryServer, number: u32, data: &[u8]) -> u32 {
     let replies = ask(server, number, data);
     assert!(replies.iter().all(|reply| reply.0 == number));
@@ -404,7 +404,7 @@ fn malformed_context_queries_are_invalid() {
         for cut in 0..good.len() {
             assert_eq!(verdict(&mut server, number, &good[..cut]), INVALID);
             if cut % 10 == 9 {
-                server = structured_server(); // options are counted
+                server = structured_server(); // the number of options is limited
             }
         }
         let long = context_data("disk", &[&"q".repeat(4097)]);

@@ -1,4 +1,4 @@
-//! The client half against servers that others wrote: nbdkit and qemu-nbd, where installed.
+//! Tests of the client half against servers by others: nbdkit and qemu-nbd, where installed.
 
 #![allow(clippy::print_stderr)] // a test that skips says so
 
@@ -15,7 +15,7 @@ use forebay_nbd::{Command, CommandFlags, ErrorCode, ReplyStyle, StatusExtent, Tr
 
 const SIZE: u64 = 8 << 20;
 
-/// A server process; ended and its folder removed when dropped.
+/// A server process. Dropping it ends the process and removes its directory.
 struct Server {
     process: Child,
     folder: PathBuf,
@@ -30,7 +30,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts `program` on a socket; `None`, with a word about it, if it is not installed.
+    /// Starts `program` on a socket. If it is not installed, prints a message and returns `None`.
     fn start(name: &str, program: &str, arguments: &dyn Fn(&Path) -> Vec<String>) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -116,7 +116,7 @@ fn meet(mut socket: UnixStream, config: ClientConfig) -> Met {
 }
 
 fn fill(socket: &mut UnixStream, unread: &mut Vec<u8>) -> bool {
-    let mut piece = [0; 1000]; // small, so that messages are cut
+    let mut piece = [0; 1000]; // small, so that messages are split
     let n = socket.read(&mut piece).unwrap();
     unread.extend_from_slice(&piece[..n]);
     n > 0

@@ -1,4 +1,4 @@
-//! The table of conformance and the tests agree with each other.
+//! Checks that the conformance table and the tests agree.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What the protocol asks of a server during transmission, one claim per test.
-//! `docs/nbd.md` says which sentence each covers.
+//! What the protocol requires of a server during transmission, one claim per test. `docs/nbd.md`
+//! says which sentence each test covers.
 
 use crate::support::*;
 use forebay_nbd::server::CloseReason;
@@ -23,7 +23,7 @@ const PAYLOAD_LEN: u16 = 32;
 
 const STYLES: [ReplyStyle; 3] = [ReplyStyle::Simple, ReplyStyle::Structured, ReplyStyle::Extended];
 
-/// A request as the style sends it, payload included where it must have one.
+/// A request as encoded in the style, with its payload if it must have one.
 fn request(style: ReplyStyle, command: u16, flags: u16, offset: u64, length: u64) -> Vec<u8> {
     let payload = vec![0x77; if command == WRITE { length as usize } else { 0 }];
     let header = if style == ReplyStyle::Extended {
@@ -35,7 +35,7 @@ fn request(style: ReplyStyle, command: u16, flags: u16, offset: u64, length: u64
     [header, payload].concat()
 }
 
-/// Sends one request; all replies to it.
+/// Sends one request. Returns all replies to it.
 fn ask(
     server: &mut MemoryServer,
     style: ReplyStyle,
@@ -340,7 +340,7 @@ fn lengths_of_64_bits_are_understood_with_extended_headers() {
     let large = ExportInfo { size_bytes: 1 << 50, ..export("disk") };
     let style = ReplyStyle::Extended;
     let mut server = MemoryServer::transmitting(style, large);
-    // Only looked at, not obeyed: the disk behind the test is small.
+    // Only parsed, not executed: the disk behind the test is small.
     server.feed(&extended(CACHE, 0, 9, 1 << 33, 1 << 40));
     let taken = server.requests.pop().unwrap();
     assert_eq!((taken.command, taken.offset, taken.length), (Command::Cache, 1 << 33, 1 << 40));
@@ -350,7 +350,7 @@ fn lengths_of_64_bits_are_understood_with_extended_headers() {
 fn the_payload_of_a_refused_write_is_not_taken_for_requests() {
     for style in STYLES {
         let mut server = MemoryServer::transmitting(style, read_only_export("disk"));
-        // The payload looks like a disconnect, should anybody read it as a request.
+        // The payload looks like a disconnect if it is mistaken for a request.
         let disguise = if style == ReplyStyle::Extended {
             extended(DISC, 0, 0, 0, 0).repeat(16)
         } else {
@@ -380,7 +380,7 @@ fn payloads_where_none_belongs_are_thrown_away_with_extended_headers() {
         server.feed(&[header, vec![0xff; 1000]].concat());
         assert_eq!(replies(&server.take_out(), 0)[0].error, 22, "{command}");
     }
-    // And a write without the payload flag has none.
+    // A write without the payload flag has no payload.
     server.feed(&extended(WRITE, 0, 9, 0, 512));
     assert_eq!(replies(&server.take_out(), 0)[0].error, 22);
     assert_eq!(error(&mut server, style, READ, 0, (0, 512)), 0);
@@ -401,7 +401,7 @@ fn payloads_above_the_maximum_are_skipped_up_to_32_mib_and_then_end_the_session(
         let reason = CloseReason::PayloadTooLarge(u64::from(mib_32) + 512);
         assert_eq!(server.closed(), Some(reason));
     }
-    // With extended headers the client has promised to obey the limit.
+    // With extended headers the client must respect the limit.
     let mut server = MemoryServer::transmitting(ReplyStyle::Extended, strict_export("disk"));
     server.feed(&extended(WRITE, PAYLOAD_LEN, 9, 0, 8192 + 512));
     assert_eq!(server.closed(), Some(CloseReason::PayloadTooLarge(8704)));

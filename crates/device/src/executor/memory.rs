@@ -9,7 +9,7 @@ use crate::requests::Requests;
 /// Size of the shared zeroes and of the shared trash for [`Place::Void`].
 pub(super) const VOID_BYTES: usize = 64 << 10;
 
-/// Everything that a place can name.
+/// Everything that a [`Place`] can refer to.
 pub(super) struct Places<'a, M: ?Sized, R: ?Sized> {
     pub arena: &'a mut Arena,
     pub zeroes: &'a AlignedBuffer,
@@ -19,7 +19,7 @@ pub(super) struct Places<'a, M: ?Sized, R: ?Sized> {
 
 impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
     /// The address of `length` bytes of `place`; `None` for the void. Metadata addresses are valid
-    /// until the next call of the machine.
+    /// until the next call to the machine.
     pub fn address(&mut self, place: Place, length: u32) -> Option<MemorySlice> {
         let within = |memory: MemorySlice, offset: u32| {
             let end = offset as usize + length as usize;
@@ -40,8 +40,8 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
         })
     }
 
-    /// Like [`address`](Places::address), for a place that is about to be written: lent memory of
-    /// it is not changed.
+    /// Like [`address`](Places::address), for a place that is about to be written. A lent frame
+    /// moves first, so that lent memory does not change.
     pub fn target(&mut self, place: Place, length: u32) -> Option<MemorySlice> {
         match place {
             Place::Frame { frame, offset } => Some(self.arena.writable(frame.0, offset, length)),
@@ -49,8 +49,8 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
         }
     }
 
-    /// Makes places that a device will write writable, all of them before the first address is
-    /// taken. A loan in between, even one that is returned at once, must not move a frame whose
+    /// Makes the places that a device will write writable. Call this before taking the first
+    /// address: a loan in between, even one that is returned at once, must not move a frame whose
     /// address has been taken.
     pub fn make_writable(&mut self, segments: &[Segment]) {
         for segment in segments {
@@ -145,7 +145,7 @@ pub(super) fn push_repeated(memory: &mut Vec<MemorySlice>, buffer: &AlignedBuffe
     }
 }
 
-/// Puts the part of `memory` from byte `skip` on, at most `length` bytes, into `part`.
+/// Sets `part` to the part of `memory` that begins at byte `skip`, at most `length` bytes.
 pub(super) fn cut(memory: &[MemorySlice], skip: u64, length: u64, part: &mut Vec<MemorySlice>) {
     part.clear();
     let (mut skip, mut left) = (skip as usize, length as usize);

@@ -1,8 +1,8 @@
 //! The one executor of effects.
 //!
 //! It polls a machine's effects, performs the immediate ones in order, executes the device effects
-//! through a [`Devices`] backend and returns the completions. Problems of devices are handled only
-//! here:
+//! through a [`Devices`] backend and returns the completions. Only the executor handles device
+//! problems:
 //!
 //! | problem | response |
 //! | --- | --- |
@@ -14,11 +14,11 @@
 //! | zeroing that is not supported | zeroes are written |
 //!
 //! # Threads
-//! The executor has no threads and no lock. A one-threaded driver calls [`run`](Executor::run)
-//! after each call of the machine. Where several threads use one machine, machine and executor are
-//! behind one lock. A connection's thread submits its request and runs. Another thread sleeps on
-//! [`Devices::doorbell`] without the lock; when the bell rings it takes the lock and runs. Replies
-//! leave through [`Requests::reply`].
+//! The executor has no threads and no lock. A single-threaded driver calls [`run`](Executor::run)
+//! after each call to the machine. If several threads use one machine, one lock protects both
+//! machine and executor. A connection's thread submits its request and calls `run`. Another thread
+//! waits on [`Devices::doorbell`] without the lock; when the bell rings, it takes the lock and
+//! calls `run`. The executor sends replies through [`Requests::reply`].
 
 mod memory;
 mod steps;
@@ -41,8 +41,8 @@ use crate::requests::Requests;
 use memory::Places;
 use transfer::{Order, Transfer};
 
-/// Completions that one [`Executor::run`] reports before it returns, so that a lock can be
-/// released: each may copy a block or more.
+/// Maximum number of completions that one [`Executor::run`] reports, so that the caller can release
+/// its lock: each completion may copy a block or more.
 const FED_MAX: usize = 32;
 
 /// How often an operation is retried before the machine has to handle its failure.
@@ -125,7 +125,7 @@ pub struct ExecutorStats {
 /// Executes the effects of one machine over one set of devices.
 #[derive(Debug)]
 pub struct Executor<D> {
-    // First, so that it is dropped before any memory it may still be using.
+    // The first field, so that the devices are dropped before any memory they may still use.
     devices: D,
     arena: Arena,
     zeroes: AlignedBuffer,
@@ -134,11 +134,11 @@ pub struct Executor<D> {
     table: Vec<Transfer>,
     free: Vec<u32>,
     waiting: VecDeque<u32>,
-    /// Transfers that exclude others from their range, started or waiting.
+    /// Number of transfers, started or waiting, that exclude others from their range.
     exclusive: u32,
     in_flight: u32,
     ended: VecDeque<(u32, Outcome)>,
-    /// Completions that have arrived and were not reported yet.
+    /// Completions that have arrived but not been processed yet.
     done: VecDeque<Completion>,
     arrived: Vec<Completion>,
     segments: Vec<Segment>,
@@ -204,17 +204,17 @@ impl<D: Devices> Executor<D> {
         ExecutorStats { staging_buffers: self.staging.allocated(), ..self.stats }
     }
 
-    /// From now on reports the ends of device effects to the machine in the order in which it
-    /// requested them, whatever the order in which the devices end them; an effect that ends
-    /// earlier waits. The machine then makes the same decisions on any devices that do not fail.
-    /// Call it with nothing in flight.
+    /// Makes the executor report the completions of device effects in the order in which the
+    /// machine requested them, whatever the order in which the devices complete them; an effect
+    /// that ends early waits. The machine then makes the same decisions on any devices that do not
+    /// fail. Panics if a device effect is in flight.
     pub fn end_in_order(&mut self) {
         assert_eq!(self.in_flight, 0, "the order of effects in flight is unknown");
         self.in_order = Some(VecDeque::new());
     }
 
-    /// From now on measures how long device effects take, from the machine's order to the end,
-    /// including waiting and retries. Costs two readings of the clock for each effect.
+    /// Starts measuring how long device effects take, from the machine's request to the end,
+    /// including waiting and retries. Costs two clock readings per effect.
     pub fn measure(&mut self) {
         self.latencies = Some(ComponentRecorder::default());
     }
@@ -224,19 +224,19 @@ impl<D: Devices> Executor<D> {
         self.latencies.as_ref()
     }
 
-    /// Recorded latencies, so that the caller can drop some.
+    /// The measurements, so that the caller can drop some.
     pub fn latencies_mut(&mut self) -> Option<&mut ComponentRecorder> {
         self.latencies.as_mut()
     }
 
-    /// Whether zeroing a range of `device` is cheap, as far as is known: not if it means writing
-    /// zeroes. `punch`: space may be released.
+    /// Whether the device itself can zero a range of `device`, as far as is known: otherwise the
+    /// executor must write zeroes. `punch` says whether the zeroing may release space.
     pub fn zeroes_cheaply(&self, device: Device, punch: bool) -> bool {
         let refused = self.unable_to_zero.contains(&(device, Verb::WriteZeroes { punch }));
         self.devices.capabilities(device).is_some_and(|able| able.zeroes) && !refused
     }
 
-    /// Device effects begun and not yet ended.
+    /// Number of device effects that have begun and not ended.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
@@ -246,12 +246,12 @@ impl<D: Devices> Executor<D> {
         self.arena.lend(frame.0, offset, length)
     }
 
-    /// Publishes a frame under a key, for reads without the executor: [`Published`].
+    /// Publishes a frame under a key, for reads without the executor; see [`Published`].
     pub fn publish(&mut self, key: u64, frame: Frame) {
         self.arena.publish(key, frame.0);
     }
 
-    /// The published frames; `None` if none may be.
+    /// The published frames; `None` if the arena cannot publish frames.
     pub fn published(&self) -> Option<Arc<Published>> {
         self.arena.published()
     }
@@ -267,11 +267,11 @@ impl<D: Devices> Executor<D> {
         unsafe { source.pointer.copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
     }
 
-    /// Does what is possible now: effects, arrived completions, and the effects that follow from
-    /// them. Afterwards either there is nothing to do but wait, or [`Progress::more`] says that
-    /// completions may remain. A run reports at most 32 completions to the machine, and at least
-    /// one before [`Machine::should_pause`] ends it, so that its caller can release a lock in
-    /// between.
+    /// Does all work that is possible now: performs effects, reports completions that have arrived,
+    /// and performs the effects that follow from them. Afterwards either there is nothing to do but
+    /// wait, or [`Progress::more`] says that completions may remain. A run reports at most 32
+    /// completions to the machine, and at least one before [`Machine::should_pause`] ends it, so
+    /// that its caller can release a lock in between.
     ///
     /// # Panics
     /// If the machine names a place that does not exist: that is a bug, and continuing would put
@@ -298,8 +298,9 @@ impl<D: Devices> Executor<D> {
         progress
     }
 
-    /// Drops everything in flight and spoils the frames' contents, as a crash does. Drop the
-    /// machine and its requests afterwards; the devices are unchanged.
+    /// Drops everything in flight and withdraws all published frames, as a crash does. Frames keep
+    /// their contents; see [`scribble`](Executor::scribble). Drop the machine and its requests
+    /// afterwards; the devices are unchanged.
     pub fn reset(&mut self) {
         self.devices.abandon();
         for index in 0..self.table.len() as u32 {
@@ -318,14 +319,14 @@ impl<D: Devices> Executor<D> {
         unsafe { self.devices.register(self.arena.memory()) };
     }
 
-    /// Spoils each sector of all frames, as a loss of power does; nothing may be in flight. For
-    /// tests: old contents of memory must not be found again.
+    /// Overwrites the start of each sector of all frames, as a power loss would. For tests, which
+    /// must not find old contents of memory again. Panics if a device effect is in flight.
     pub fn scribble(&mut self, byte: u8) {
         assert_eq!(self.in_flight(), 0, "frames are in use");
         self.arena.scribble(byte);
     }
 
-    /// Returns the devices, with nothing in flight.
+    /// Abandons all operations in flight and returns the devices.
     pub fn into_devices(mut self) -> D {
         self.devices.abandon();
         self.devices
@@ -446,7 +447,8 @@ impl<D: Devices> Executor<D> {
         any
     }
 
-    /// An effect has ended: reports it to the machine, now or when the earlier ones have ended.
+    /// Reports the end of an effect to the machine: at once, or, after
+    /// [`end_in_order`](Executor::end_in_order), when all earlier effects have ended.
     fn end<M, R>(
         &mut self,
         index: u32,

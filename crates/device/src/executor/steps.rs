@@ -1,4 +1,4 @@
-//! How one device effect is executed, one device operation after another.
+//! Plans a device effect as a sequence of device operations.
 //!
 //! Most effects are a single step. A write whose edges lie inside logical blocks first reads those
 //! blocks. A zeroing does the same for its two edge blocks, and zeroes the whole blocks between
@@ -8,7 +8,7 @@ use crate::devices::Verb;
 
 use super::transfer::Order;
 
-/// Bytes of zeroes in one write, when zeroes have to be written.
+/// Maximum length in bytes of one write of zeroes, for devices that cannot zero.
 pub(super) const ZERO_CHUNK_BYTES: u64 = 1 << 20;
 
 /// The operation of a step.
@@ -60,8 +60,8 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Plans `order` for logical blocks of `block` bytes. `direct`: its memory and range can be
-    /// used by the device as they are. `can_zero`: the device is asked to zero.
+    /// Plans `order` for logical blocks of `block` bytes. `direct` says that the device can use the
+    /// order's memory and range as they are, `can_zero` that the device zeroes ranges itself.
     pub fn plan(order: &Order, block: u32, direct: bool, can_zero: bool) -> Steps {
         let mut steps = Steps::default();
         match order.verb {
@@ -99,7 +99,7 @@ impl Steps {
         self.at += 1;
     }
 
-    /// The device cannot zero: the current step writes zeroes.
+    /// Makes the current step write zeroes, because the device cannot zero.
     pub fn write_zeroes_instead(&mut self) {
         if let Some(step) = self.list.get_mut(self.at).and_then(Option::as_mut) {
             step.action = Action::Write;
@@ -107,7 +107,7 @@ impl Steps {
         }
     }
 
-    /// Whether zeroes are written from the start.
+    /// Whether a step writes zeroes because the device cannot zero.
     pub fn writes_zeroes(&self) -> bool {
         self.list.iter().flatten().any(|step| step.target == Target::Zeroes)
     }
@@ -140,7 +140,8 @@ impl Steps {
         if action == Action::Write && lead + tail > 0 {
             self.exclusive = true;
             self.staging = span + 2 * edge;
-            // Edge blocks are read behind the span, so that they do not touch the data in it.
+            // Edge blocks are read into the buffer after the span, so that they do not overwrite
+            // the data in it.
             let head_at = span;
             let tail_at = if span == edge { span } else { span + edge };
             let keep_head = Patch::Copy { from: head_at, to: 0, length: lead };
@@ -165,7 +166,7 @@ impl Steps {
         let (offset, end) = (order.offset, order.offset + order.length);
         let (inner, inner_end) = (offset.next_multiple_of(block), end - end % block);
         if inner > inner_end {
-            // Inside one block.
+            // The range lies inside one block.
             let start = offset - offset % block;
             self.push_zeroed_edge(start, block, 0, (offset - start) as usize, order.length);
             return;

@@ -17,7 +17,7 @@ mod loans;
 const FLASH: Device = Device::Flash;
 const BACKING: Device = Device::Backing(Volume(0));
 
-/// Says what a test tells it to say, and remembers what it was told.
+/// A machine that emits the effects a test gives it and records the outcomes it receives.
 #[derive(Default)]
 struct Script {
     queue: EffectQueue,
@@ -121,7 +121,7 @@ impl World {
         self.executor.run(&mut self.script, &mut self.requests)
     }
 
-    /// Until nothing is in flight; completions in any order.
+    /// Runs until nothing is in flight; operations complete in any order.
     fn settle(&mut self, choices: &mut dyn Choices) {
         self.run();
         while self.executor.devices_mut().complete_any(choices) {
@@ -137,7 +137,7 @@ impl World {
         told
     }
 
-    /// In the order in which they were told.
+    /// The outcomes, in the order in which the machine received them.
     fn outcomes_in(&mut self, choices: &mut dyn Choices) -> Vec<(u32, Outcome)> {
         self.settle(choices);
         self.script.told.drain(..).collect()
@@ -292,8 +292,8 @@ fn short_transfers_busy_devices_and_passing_errors_are_masked() {
     }
 }
 
-/// A device of 4096-byte blocks that carries everything out at once. Every other transfer ends 1,536
-/// bytes early, in the middle of a block, as a kernel may end it.
+/// A device of 4096-byte blocks that carries out every operation at once. Every other transfer ends
+/// 1,536 bytes early, in the middle of a block, as a kernel may end it.
 struct Early {
     bytes: Vec<u8>,
     done: Vec<Completion>,
@@ -394,7 +394,8 @@ fn every_operation_has_all_of_its_retries() {
     }
 }
 
-/// Ends its first operation at once, and says so again when the second is submitted, which it keeps.
+/// Completes its first operation at once, and reports that completion again when the second
+/// operation is submitted, which never completes.
 #[derive(Default)]
 struct Repeating {
     submitted: Vec<Completion>,
@@ -465,7 +466,7 @@ fn what_device_effects_take_is_counted_once_each_by_device_and_kind() {
     let mut world = World::new(DeviceOptions::sized(64 << 10));
     assert!(world.executor.latencies().is_none());
     world.executor.measure();
-    // Two steps, a retry and a failure are still one operation each.
+    // An effect with two steps, one with a retry and one that fails each count as one operation.
     world.script.write(FLASH, 100, &[frame(0, 0, 512)]);
     world.script.zero(BACKING, 0, 4096);
     world.executor.devices_mut().spoil(BACKING, 8192);
@@ -569,7 +570,7 @@ fn a_device_that_refuses_to_zero_is_asked_once() {
     assert!(!world.executor.zeroes_cheaply(FLASH, false));
     assert!(world.executor.zeroes_cheaply(FLASH, true));
     assert!(world.executor.zeroes_cheaply(BACKING, false));
-    // Once asked in vain and then written, twice written.
+    // One zeroing was refused and then written; two were written at once.
     assert_eq!(world.executor.devices().operations(), 2 + 1 + 1);
     assert!(world.executor.devices().contents(FLASH)[4096..12288].iter().all(|&byte| byte == 0));
 }
@@ -589,7 +590,7 @@ impl Devices for Sandboxed {
             let result = Err(DeviceError::from_errno(libc::EPERM));
             return self.refused.push(Completion { tag: io.tag, result });
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.submit(io) };
         self.inner.complete_all();
     }
@@ -620,7 +621,7 @@ fn a_read_modify_write_that_fails_frees_its_block_for_others() {
     options.logical_block = 4096;
     let mut world = World::new(options);
     world.executor.set_limits(RetryLimits { again_max: 0, error_max: 0 });
-    // The read of the edge block fails; the write behind it waits for it, and then succeeds.
+    // The read of the edge block fails; the write after it waits for it, and then succeeds.
     world.executor.devices_mut().fail_at(0, Fault::TransientError);
     let first = world.script.write(FLASH, 512, &[frame(0, 0, 512)]);
     let second = world.script.write(FLASH, 1024, &[frame(1, 0, 512)]);
@@ -638,7 +639,7 @@ fn a_run_that_should_pause_hands_in_one_completion_and_leaves_the_rest_to_the_ne
     }
     world.run();
     while world.executor.devices_mut().complete_any(&mut Seeded::new(5)) {}
-    // Two more that have ended before they begin: there is no such store.
+    // Two more effects that fail before they begin: there is no such store.
     (0..2).for_each(|_| {
         world.script.sync(Device::Backing(Volume(1)));
     });

@@ -17,8 +17,8 @@ use crate::requests::Requests;
 /// bounced.
 const PIECES_MAX: usize = 1024;
 
-/// Memory pieces for which every transfer has room from the start; lists that grow beyond it keep
-/// their size.
+/// Initial capacity of a transfer's lists, in memory pieces; lists that grow beyond it keep their
+/// size.
 const PIECES_USUAL: usize = 16;
 
 /// Metadata pieces start at multiples of this in a staging buffer: sufficient for any alignment.
@@ -41,9 +41,9 @@ pub(super) struct Transfer {
     pub order: Order,
     generation: u32,
     started: bool,
-    /// When the machine requested it, if that is measured.
+    /// When the machine requested the effect, if latencies are measured.
     pub began: Option<Instant>,
-    /// Its result, while earlier ones have not ended.
+    /// The result of an effect that has ended while it waits for earlier ones.
     pub outcome: Option<Outcome>,
     sequence: u64,
     capabilities: Capabilities,
@@ -148,7 +148,7 @@ impl<D: Devices> Executor<D> {
             let left = step.length - transfer.step_done;
             let asked = step.submitted_length(transfer.step_done);
             let whole = if bytes < asked {
-                // Go on from a whole block; what is done beyond it is done twice.
+                // Continue after the last whole block; bytes beyond it are transferred twice.
                 bytes - bytes % u64::from(transfer.capabilities.logical_block)
             } else {
                 asked
@@ -159,8 +159,8 @@ impl<D: Devices> Executor<D> {
                     self.stats.short += 1;
                     transfer.retries += u32::from(whole == 0);
                     if transfer.retries > self.limits.error_max {
-                        // A device that transfers nothing and reports no error has no such
-                        // bytes: a file that ended before its size.
+                        // A device that transfers nothing and reports no error does not have these
+                        // bytes: for example, a file that has been truncated.
                         return Some((index, Err(IoError::Device)));
                     }
                 }
@@ -182,16 +182,16 @@ impl<D: Devices> Executor<D> {
         let transfer = &mut self.table[index as usize];
         let action = transfer.steps.current().map(|step| step.action);
         let again = match (error, action) {
-            // Whatever the error: the kernel may have dropped what the sync should have covered, and
-            // the next sync would succeed.
+            // Never retry, whatever the error: the kernel may have dropped data that the sync
+            // should have covered, and the next sync would succeed.
             (_, Some(Action::Sync)) => false,
             (DeviceError::Again, _) => {
                 transfer.again += 1;
                 self.stats.again += 1;
                 transfer.again <= self.limits.again_max
             }
-            // (A sandbox can forbid the call that zeroes. If it is the device that refuses writes, it
-            // refuses the zeroes, too.)
+            // A sandbox can forbid the system call that zeroes, which looks like a read-only
+            // device. A device that really refuses writes refuses the zeroes, too.
             (
                 DeviceError::Unsupported | DeviceError::Invalid | DeviceError::ReadOnly,
                 Some(Action::Zero),
@@ -218,7 +218,7 @@ impl<D: Devices> Executor<D> {
         None
     }
 
-    /// Moves the bytes of a read to their place.
+    /// Copies the bytes of a finished read from its staging buffer to their places.
     pub(super) fn bring_in<M, R>(&mut self, index: u32, machine: &mut M, requests: &mut R)
     where
         M: Machine + ?Sized,
@@ -255,7 +255,7 @@ impl<D: Devices> Executor<D> {
         self.free.push(index);
     }
 
-    /// Starts the transfers that waited for a range that is free now.
+    /// Starts the waiting transfers whose range is now free.
     pub(super) fn start_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
             let Some(index) = self.waiting.pop_front() else { return };
@@ -413,7 +413,7 @@ impl<D: Devices> Executor<D> {
     }
 }
 
-/// The lists of a transfer that is processed while the executor is borrowed.
+/// The lists of a transfer, taken out of it while the executor is borrowed.
 struct Lists {
     verb: Verb,
     bounce: Option<usize>,

@@ -25,8 +25,8 @@ pub(super) fn size(file: &File, block_device: bool) -> io::Result<u64> {
     if result == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether the file system says that these bytes of a file are zeroes because nothing was written
-/// there. It may not say so even if it is true, and it moves the file's position.
+/// Whether the file system reports these bytes of a file as a hole, which reads as zeroes. File
+/// systems need not report every hole. Moves the file's position.
 ///
 /// # Errors
 /// If the file cannot be inspected.
@@ -37,7 +37,7 @@ pub fn is_hole(file: &File, at: u64, length: u64) -> io::Result<bool> {
     Ok(match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(data) => data >= at + length,
         Err(Errno::NXIO) => true,
-        // A file system that cannot say.
+        // The file system cannot report holes.
         Err(_) => false,
     })
 }
@@ -54,8 +54,8 @@ pub(super) fn alignment(file: &File, block_device: bool) -> io::Result<(u32, u32
     Ok((block, memory))
 }
 
-/// Bytes that the medium writes as a unit, as the kernel reports: for a block device, or for the
-/// device of a file's file system. `None` if it is unknown.
+/// The unit in bytes in which the medium writes, as the kernel reports it for a block device, or
+/// for the device of a file's file system. `None` if it is unknown.
 pub(super) fn physical_block(file: &File, block_device: bool) -> Option<u32> {
     if block_device {
         return ioctl_blkpbszget(file).ok().filter(|block| block.is_power_of_two());
@@ -63,7 +63,7 @@ pub(super) fn physical_block(file: &File, block_device: bool) -> Option<u32> {
     let device = file.metadata().ok()?.dev();
     let (major, minor) = (libc::major(device), libc::minor(device));
     let node = format!("/sys/dev/block/{major}:{minor}");
-    // (A partition has its disk's queue.)
+    // (A partition uses its disk's queue.)
     let read = |queue: &str| std::fs::read_to_string(format!("{node}/{queue}/physical_block_size"));
     let text = read("queue").or_else(|_| read("../queue")).ok()?;
     text.trim().parse().ok().filter(|block: &u32| block.is_power_of_two())

@@ -1,5 +1,5 @@
-//! The process that holds a device or a file that we cannot open: for messages, as far as `/proc`
-//! and `/sys` show.
+//! Finds out what holds a device or file that we cannot open, as far as `/proc` and `/sys` show.
+//! For error messages.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -11,14 +11,14 @@ use std::path::Path;
 pub enum Holder {
     /// A process.
     Process {
-        /// Its number.
+        /// Its process ID.
         id: u32,
         /// The name of its program.
         name: String,
     },
     /// This process.
     Itself,
-    /// A use that lasts, such as a mounted file system or a device on top, in words.
+    /// A lasting use, such as a mounted file system or a device on top, in words.
     Lasting(String),
     /// Another process or the kernel; it may have released the file meanwhile.
     Unknown,
@@ -32,7 +32,8 @@ pub enum Holder {
 }
 
 impl Holder {
-    /// Whether it seems to be a process that has ended, so that the kernel will release the file soon.
+    /// Whether the holder seems to be a process that has ended, so that the kernel will release the
+    /// file soon.
     pub fn has_ended(&self) -> bool {
         match self {
             Holder::Process { id, .. } => !Path::new("/proc").join(id.to_string()).exists(),
@@ -42,7 +43,7 @@ impl Holder {
         }
     }
 
-    /// This holder, which holds `shared`.
+    /// Wraps this holder, which holds the file through `shared`.
     pub(super) fn through(self, shared: String) -> Holder {
         Holder::Through { holder: Box::new(self), shared }
     }
@@ -87,15 +88,16 @@ const LOOKS_MAX: usize = 5;
 pub(super) fn of_lock(file: &File) -> Holder {
     let Ok(metadata) = file.metadata() else { return Holder::Unknown };
     let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
-    // File systems number their files alike, so the device counts, too; except where `stat` gives each
-    // subvolume a device of its own, which the lists of mounts and of locks do not know.
+    // Inode numbers repeat across file systems, so the device must match, too. The exception: if
+    // `stat` reports a separate device for each subvolume, the lists of mounts and locks do not
+    // contain that device.
     let device = (!mounts_of(major, minor).is_empty()).then_some((major, minor));
     let look = || {
         let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
         locks.lines().find_map(|line| lock_holder(line, device, metadata.ino()))
     };
-    // The kernel gives the list in pieces: where others lock and unlock meanwhile, a line may be
-    // left out.
+    // The kernel returns the list in pieces: if other processes lock and unlock meanwhile, a line
+    // may be missing.
     match (0..LOOKS_MAX).find_map(|_| look()) {
         Some(id) if id == std::process::id() => Holder::Itself,
         Some(id) => {
@@ -176,7 +178,7 @@ mod tests {
         let process = |id| Holder::Process { id, name: "x".into() };
         assert!(!process(std::process::id()).has_ended());
         assert!(!Holder::Lasting("the file system mounted on /mnt".into()).has_ended());
-        // Above the largest number that Linux gives to a process.
+        // Above the largest process ID on Linux.
         let gone = process(4_194_305);
         assert!(gone.has_ended() && gone.through("its backing file x".into()).has_ended());
     }

@@ -1,19 +1,21 @@
 //! Locks: on an opened file or device, and on the file behind a loop device.
 //!
-//! The kernel lets one holder have a block device (`O_EXCL`), and `flock` one process a file. But
-//! two loop devices of one file are two devices, and neither shows that another process uses the
-//! file itself. So the file behind a loop device is locked too: a *range* of it, with a lock that
-//! belongs to the open file (`F_OFD_SETLK`), since loop devices may serve different parts of a
-//! file. The locked range begins [`FAR`] bytes later, past the end of any file. Other programs lock
-//! the file's own bytes, so `qemu-img` can still copy a quiesced store.
+//! The kernel lets only one holder open a block device (`O_EXCL`), and `flock` lets only one
+//! process lock a file. But two loop devices of one file are two devices, and neither shows that
+//! another process uses the file itself. So the file behind a loop device is locked, too: a *range*
+//! of it, with a lock that belongs to the open file (`F_OFD_SETLK`), since loop devices may serve
+//! different parts of a file. The locked range is shifted by [`FAR`] bytes, past the end of any
+//! file, because other programs lock the file's own bytes. So `qemu-img` can still copy a quiesced
+//! store.
 //!
 //! | opened | `flock` on it | range on it | file behind it: `flock` | range |
 //! | --- | --- | --- | --- | --- |
 //! | a file | exclusive | all | | |
 //! | a loop device, or a partition of one | exclusive | all | shared | the part that it serves |
 //!
-//! For reading only, all of these are shared. The shared `flock` conflicts with the exclusive one
-//! of a process that uses the file itself, and shows to others who holds the file.
+//! If the target is opened read-only, all of these locks are shared. The shared `flock` conflicts
+//! with the exclusive one of a process that uses the file itself, and shows to others who holds the
+//! file.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -28,7 +30,7 @@ use super::{Notice, OpenError, OpenOptions, failed};
 const FAR: u64 = 1 << 62;
 /// Bytes of a sector, the unit of the kernel's partition offsets.
 const SECTOR: u64 = 512;
-/// Most nested loop devices that are followed.
+/// Maximum depth to which nested loop devices are followed.
 const DEPTH_MAX: usize = 8;
 /// `ioctl` number of `linux/loop.h`.
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
@@ -41,11 +43,11 @@ struct LoopInfo {
     rest: [u64; 27],
 }
 
-/// Bytes of a file.
+/// A range of bytes in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Range {
     start: u64,
-    /// `None`: to the end, however long the file is.
+    /// `None` means to the end, however long the file is.
     length: Option<u64>,
 }
 
@@ -60,7 +62,7 @@ impl Range {
         self.start < other.end() && other.start < self.end()
     }
 
-    /// The place of this part of `whole` in the file that holds `whole`.
+    /// Converts a range within `whole` to a range of the file that contains `whole`.
     fn within(self, whole: Range) -> Range {
         let room = whole.length.map(|length| length.saturating_sub(self.start));
         let length = match (self.length, room) {
@@ -76,7 +78,7 @@ impl Range {
 struct Looped {
     /// The kernel's name of the whole device, such as `loop0`.
     name: String,
-    /// The file that it serves, by the kernel's name.
+    /// The file that it serves, by the path that the kernel reports.
     file: PathBuf,
     /// The part of the file that it serves.
     range: Range,
@@ -90,7 +92,7 @@ pub(super) fn lock(
 ) -> Result<(Vec<File>, Option<Notice>), OpenError> {
     let (path, shared) = (&options.path, options.read_only);
     let in_use = |holder| OpenError::InUse { path: path.clone(), holder };
-    // (The range first: a process that cannot lock it then finds the `flock` of the one that has.)
+    // Lock the range first: a process that cannot lock it can then find the holder by its `flock`.
     let had = lock_range(file, Range::ALL, shared).and_then(|had| Ok(had && flock(file, shared)?));
     if !had.map_err(|error| failed("lock", path, error))? {
         return Err(in_use(holder::of_lock(file)));
@@ -118,7 +120,8 @@ pub(super) fn lock(
     Ok((behind, None))
 }
 
-/// The file behind an open loop device, locked, or the holder of its lock.
+/// Opens and locks the file behind an open loop device. Returns the file, or the holder of its
+/// lock.
 fn lock_behind(
     device: &File,
     looped: &Looped,
@@ -138,13 +141,13 @@ pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
     there.is_ok_and(|there| file.metadata().map(identity).is_ok_and(|opened| opened == there))
 }
 
-/// A file that this process has created, as it was then.
+/// The identity and the state of a file that this process created, at its creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Made {
     device: u64,
     inode: u64,
     size: u64,
-    /// When it was last written to, in nanoseconds.
+    /// When it was last modified: seconds and nanoseconds.
     modified: (i64, i64),
 }
 
@@ -162,7 +165,7 @@ impl Made {
     }
 }
 
-/// Removes a file that this process has created, unless another process uses it by now.
+/// Removes a file that this process has created, unless another process uses it.
 pub(super) fn remove_unless_in_use(path: &Path, made: Made) {
     let Ok(file) = File::options().read(true).write(true).open(path) else { return };
     let ours = flock(&file, false).is_ok_and(|had| had)
@@ -177,19 +180,20 @@ pub(super) fn remove_unless_in_use(path: &Path, made: Made) {
 pub(super) fn remove_untouched(file: &File, path: &Path, made: Made) {
     let named = fs::symlink_metadata(path).is_ok_and(|m| m.is_file());
     if named && Made::read(file) == Some(made) && is_still_at(file, path) {
-        // Why it was made in vain is the news; the empty file is only litter.
+        // A failure is not worth reporting: the caller reports why the file is not needed, and an
+        // empty file does no harm.
         let _ = fs::remove_file(path);
     }
 }
 
 /// Releases the lock, even if something keeps the file open for longer.
 pub(super) fn unlock(file: &File) {
-    // If these fail, closing the file does it.
+    // If these fail, closing the file releases the locks.
     let _ = file.unlock();
     let _ = set_range(file, Range::ALL, libc::F_UNLCK);
 }
 
-/// Whether the lock was obtained.
+/// Tries to lock the file. Returns whether the lock was obtained.
 fn flock(file: &File, shared: bool) -> io::Result<bool> {
     match if shared { file.try_lock_shared() } else { file.try_lock() } {
         Ok(()) => Ok(true),
@@ -198,7 +202,7 @@ fn flock(file: &File, shared: bool) -> io::Result<bool> {
     }
 }
 
-/// Whether the lock on the range was obtained.
+/// Tries to lock the range. Returns whether the lock was obtained.
 fn lock_range(file: &File, range: Range, shared: bool) -> io::Result<bool> {
     set_range(file, range, if shared { libc::F_RDLCK } else { libc::F_WRLCK })
 }
@@ -208,10 +212,10 @@ fn set_range(file: &File, range: Range, kind: libc::c_int) -> io::Result<bool> {
     let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
-    // (Nothing that is locked reaches as far as the range is shifted.)
+    // No file is as long as `FAR`; clamping to it keeps the shifted range within `off64_t`.
     let room = FAR - 1;
     lock.l_start = (FAR + range.start.min(room)) as libc::off64_t;
-    // 0 means to the end.
+    // A length of 0 means to the end.
     let length = range.length.map_or(0, |length| length.clamp(1, room));
     lock.l_len = if range.end() >= room { 0 } else { length as libc::off64_t };
     // SAFETY: the structure outlives the call.
@@ -255,7 +259,7 @@ fn number(path: &Path) -> Option<u64> {
 /// Opens the file behind an open loop device.
 fn open_behind(device: &File, looped: &Looped, shared: bool) -> io::Result<File> {
     let file = File::options().read(true).write(!shared).open(&looped.file)?;
-    // Its name may mean another file by now, or here.
+    // The path may refer to another file by now, or in this mount namespace.
     let mut info = LoopInfo { device: 0, inode: 0, rest: [0; 27] };
     // SAFETY: the request fills in the structure, which is as long as the kernel's.
     if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) } != 0 {
@@ -268,8 +272,8 @@ fn open_behind(device: &File, looped: &Looped, shared: bool) -> io::Result<File>
     Ok(file)
 }
 
-/// The user of another loop device of the same part of the same file, if there is one: for example
-/// a file system.
+/// The holder of another loop device that serves an overlapping part of the same file, if there is
+/// one: for example, a file system.
 fn sibling_holder(looped: &Looped, range: Range) -> Option<Holder> {
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let Some(other) = of_loop(&entry.path()).filter(|other| other.name != looped.name) else {
@@ -341,7 +345,7 @@ mod tests {
         drop(a);
         drop(b);
         assert!(lock_range(&c, Range::ALL, false).unwrap());
-        // No other program's locks are in the way, nor are these in the way of any.
+        // These locks do not conflict with those of other programs, which lock the file's own bytes.
         // SAFETY: all-zero bytes are a valid `flock`.
         let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
         lock.l_type = libc::F_WRLCK as libc::c_short;

@@ -1,13 +1,14 @@
 //! Files and block devices: opening, locking, sizes, alignment, and blocking operations on them.
 //!
-//! A [`Target`] stays open. It is exclusively locked: with `flock`, and with `O_EXCL` for block
-//! devices, which the kernel refuses while a file system or another driver holds them. A loop
-//! device is locked together with the file behind it (`locks.rs`). A target uses `O_DIRECT` where
-//! the file system supports it, and the sizes and alignments that the kernel reports. The machines
-//! see a *window* of it: a layout's header is outside.
+//! A [`Target`] stays open and exclusively locked: with `flock` and, for block devices, with
+//! `O_EXCL`, which the kernel refuses while a file system or another driver holds the device. A
+//! loop device is locked together with the file behind it (`locks.rs`). A target uses `O_DIRECT`
+//! where the file system supports it, and the sizes and alignments that the kernel reports. The
+//! machines see a *window* of the target; a layout's header is outside it.
 //!
 //! Zeroing is `fallocate` with `PUNCH_HOLE` or `ZERO_RANGE`, on files and block devices: both
-//! either make the range read as zeroes or fail. A discard promises nothing and is not used.
+//! either make the range read as zeroes or fail. A discard does not guarantee zeroes and is not
+//! used.
 
 mod geometry;
 mod holder;
@@ -26,18 +27,18 @@ use std::sync::Arc;
 use crate::devices::{Capabilities, DeviceError, MemorySlice, Verb};
 use crate::holes::{FileHoles, Holes};
 
-/// Bytes that any medium writes as one unit, or as several whole units.
+/// A size in bytes that any medium writes as one or more whole units.
 const SECTOR_SAFE: u32 = 4096;
 
 /// Whether reads and writes bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DirectIo {
-    /// If the file system can (`O_DIRECT`); otherwise buffered, with a [`Notice`].
+    /// Use `O_DIRECT` if the file system supports it; otherwise buffered I/O, with a [`Notice`].
     #[default]
     Prefer,
-    /// Never: through the page cache. Syncs still make data durable.
+    /// Use the page cache. Syncs still make data durable.
     Never,
-    /// Refuse to open without it.
+    /// Use `O_DIRECT`, and fail to open without it.
     Require,
 }
 
@@ -46,8 +47,8 @@ pub enum DirectIo {
 pub struct OpenOptions {
     /// The file or block device.
     pub path: PathBuf,
-    /// The size of a new file, if the file does not exist and is to be created. An existing file
-    /// keeps its size.
+    /// The size in bytes of the file to create if it does not exist; `None` to create none. An
+    /// existing file keeps its size.
     pub create: Option<u64>,
     /// Whether to reserve a created file's space, so that writes cannot fail for lack of it.
     pub allocate: bool,
@@ -58,7 +59,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// To read and write an existing target.
+    /// Options to read and write an existing target.
     pub fn existing(path: impl Into<PathBuf>) -> OpenOptions {
         OpenOptions {
             path: path.into(),
@@ -74,7 +75,7 @@ impl OpenOptions {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Notice {
-    /// The file goes through the page cache.
+    /// Reads and writes of the file go through the page cache.
     Buffered {
         /// The file.
         path: PathBuf,
@@ -134,7 +135,7 @@ pub enum OpenError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The directory of a file that is to be created is not there.
+    /// The directory of the file to create does not exist.
     #[error(
         "cannot create {0}: the directory {1} does not exist; create it (`mkdir -p {1}`)",
         path.display(), directory.display()
@@ -145,7 +146,7 @@ pub enum OpenError {
         /// Its directory.
         directory: PathBuf,
     },
-    /// A device that is not there. No file takes its place.
+    /// The device does not exist. No file is created in its place.
     #[error(
         "there is no device {}; check its name, and that it is connected. Forebay does not create \
          files in /dev, because they would be in memory", path.display()
@@ -225,7 +226,7 @@ pub struct Target {
     offset: u64,
     size: u64,
     created: bool,
-    /// The new file, as long as no one has called [`keep`](Target::keep).
+    /// The created file, until [`keep`](Target::keep) is called.
     made: Option<locks::Made>,
     logical_block: u32,
     memory_alignment: u32,
@@ -238,8 +239,8 @@ impl Target {
     ///
     /// # Errors
     /// If it does not exist (and is not to be created), is in use, is too small for a single block
-    /// or cannot be opened as requested. A file that was created in vain is removed again, unless
-    /// another process uses it by then.
+    /// or cannot be opened as requested. If opening fails after the file was created, the file is
+    /// removed, unless another process uses it by then.
     pub fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
         let path = &options.path;
         if is_device_name(path) && std::fs::symlink_metadata(path).is_err() {
@@ -251,7 +252,7 @@ impl Target {
             locks::remove_unless_in_use(path, made);
         }
         let (mut target, notices) = opened?;
-        // (Another file may have taken its place meanwhile: that is not new.)
+        // (Another file may have replaced the created one meanwhile; that file is not new.)
         target.made =
             made.filter(|made| locks::Made::read(&target.file).is_some_and(|now| now.is(made)));
         target.created = target.made.is_some();
@@ -263,7 +264,8 @@ impl Target {
         Ok((target, notices))
     }
 
-    /// Narrows the target to `length` bytes from `offset` on; offset 0 of the machines is there.
+    /// Narrows the target to `length` bytes from `offset` on, which becomes offset 0 for the
+    /// machines.
     ///
     /// # Errors
     /// If the window is not within the target, or not aligned to its logical block.
@@ -289,14 +291,14 @@ impl Target {
         self.size
     }
 
-    /// Whether opening has created it. Then it is removed when the target is dropped, unless
-    /// [`keep`](Target::keep) is called before, or another process has written to it or replaced
-    /// it.
+    /// Whether opening created the file. A created file is removed when the target is dropped,
+    /// unless [`keep`](Target::keep) was called, or another process has written to the file or
+    /// replaced it.
     pub fn is_new(&self) -> bool {
         self.created
     }
 
-    /// From now on a created file stays when the target is dropped.
+    /// Keeps a created file when the target is dropped.
     pub fn keep(&mut self) {
         self.made = None;
     }
@@ -311,7 +313,7 @@ impl Target {
         self.block_device
     }
 
-    /// Where the file is known to have holes; `None` for a block device.
+    /// Finds the holes of the file; `None` for a block device.
     ///
     /// # Errors
     /// If the process has no file descriptor left.
@@ -319,13 +321,13 @@ impl Target {
         if self.block_device {
             return Ok(None);
         }
-        // The lock does not outlive the target: it is given up when that goes.
+        // The duplicate does not prolong the lock: dropping the target releases it explicitly.
         Ok(Some(Arc::new(FileHoles::new(self.file.try_clone()?, self.offset))))
     }
 
-    /// Bytes of the smallest write that rewrites nothing else, so that a power cut cannot tear
-    /// older data: the medium's own unit if it is known and no page cache is in between, else 4
-    /// KiB.
+    /// Size in bytes of the smallest write that rewrites nothing else, so that a power cut cannot
+    /// tear older data: the medium's own unit if it is known and the page cache is bypassed,
+    /// otherwise 4 KiB.
     pub fn sector(&self) -> u32 {
         let physical = || geometry::physical_block(&self.file, self.block_device);
         match self.direct.then(physical).flatten() {
@@ -366,7 +368,8 @@ impl Target {
         let at = (base + offset) as libc::off64_t;
         let pieces = memory.as_ptr().cast::<libc::iovec>();
         let count = memory.len() as libc::c_int;
-        // SAFETY: `MemorySlice` is laid out as an iovec, and the caller vouches for the memory.
+        // SAFETY: `MemorySlice` is laid out as an iovec, and the caller guarantees that the memory
+        // is valid.
         let result = unsafe {
             match verb {
                 Verb::Read => libc::preadv64(fd, pieces, count, at) as i64,
@@ -384,13 +387,14 @@ impl Target {
     }
 }
 
-/// `fdatasync`, once more if a signal interrupted it: that is no report of lost data.
+/// Calls `fdatasync`, and repeats it if a signal interrupts it: an interrupted sync does not report
+/// lost data.
 ///
 /// # Safety
 /// As `fdatasync`.
 unsafe fn sync_data(fd: RawFd) -> libc::c_int {
     loop {
-        // SAFETY: the caller's.
+        // SAFETY: as the caller guarantees.
         let result = unsafe { libc::fdatasync(fd) };
         if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return result;
@@ -401,11 +405,11 @@ unsafe fn sync_data(fd: RawFd) -> libc::c_int {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Some(made) = self.made {
-            // (While no other server can have it.)
+            // Remove the file before releasing the locks: no other server can be using it.
             locks::remove_untouched(&self.file, &self.path, made);
         }
-        // A ring that is being torn down may keep the file open for a while, and so does a process that is being
-        // started, which has copies of all open files for a moment; the locks go now.
+        // The file may stay open for a while: in a ring that is being torn down, or in a process
+        // that is being started, which briefly has copies of all open files. Release the locks now.
         self.behind.iter().chain([&self.file]).for_each(locks::unlock);
     }
 }
@@ -416,7 +420,8 @@ pub(crate) fn zeroing_mode(punch: bool) -> libc::c_int {
     how | libc::FALLOC_FL_KEEP_SIZE
 }
 
-/// Whether the path lies where the system keeps its devices, so that a file that is missing is a missing device.
+/// Whether the path is in the system's device directory, so that a missing file is a missing
+/// device.
 pub fn is_device_name(path: &Path) -> bool {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -439,7 +444,7 @@ fn not_created(path: &Path, source: io::Error) -> OpenError {
     }
 }
 
-/// Makes the name of a new file durable: a sync of the file itself need not.
+/// Makes the name of a new file durable: a sync of the file itself does not guarantee this.
 ///
 /// # Errors
 /// If its directory cannot be opened or synced.
@@ -456,7 +461,7 @@ pub fn sync_name(path: &Path) -> io::Result<()> {
 fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
     let path = &options.path;
     let Some(size) = options.create else { return Ok(None) };
-    // What it will hold is for this user only, whatever the umask.
+    // Only this user may access the contents, whatever the umask.
     let mut new = File::options();
     new.read(true).write(true).create_new(true).mode(0o600);
     let file = match new.open(path) {
@@ -472,7 +477,7 @@ fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
         match unsafe { libc::fallocate64(file.as_raw_fd(), 0, 0, size as libc::off64_t) } {
             0 => Ok(()),
             _ => match io::Error::last_os_error() {
-                // A file system that cannot reserve space will have to do without.
+                // The file system cannot reserve space: continue without.
                 error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
                 error => Err(error),
             },
@@ -526,7 +531,7 @@ fn open_and_lock(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenErr
     Ok((target, notices))
 }
 
-/// Opens with `O_DIRECT` if possible; otherwise says why it is not.
+/// Opens with `O_DIRECT` if possible; otherwise also returns the reason why not.
 fn open_direct(
     options: &OpenOptions,
     block_device: bool,

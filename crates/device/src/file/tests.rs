@@ -33,20 +33,20 @@ fn a_file_that_was_created_in_vain_is_removed() {
 fn what_others_put_in_the_place_of_a_new_file_stays() {
     let (directory, options) = image(1 << 20);
     let other = directory.path().join("other");
-    // Another file under its name.
+    // Another file replaces it under its name.
     let target = Target::open(&options).unwrap().0;
     std::fs::write(&other, "theirs").unwrap();
     std::fs::rename(&other, &options.path).unwrap();
     drop(target);
     assert_eq!(std::fs::read(&options.path).unwrap(), b"theirs");
     std::fs::remove_file(&options.path).unwrap();
-    // The same file, with something in it.
+    // Someone writes to the created file.
     let target = Target::open(&options).unwrap().0;
     std::fs::write(&options.path, "theirs").unwrap();
     drop(target);
     assert_eq!(std::fs::read(&options.path).unwrap(), b"theirs");
     std::fs::remove_file(&options.path).unwrap();
-    // A symbolic link to it.
+    // A symbolic link to it takes its place.
     let target = Target::open(&options).unwrap().0;
     std::fs::rename(&options.path, &other).unwrap();
     std::os::unix::fs::symlink(&other, &options.path).unwrap();
@@ -130,7 +130,7 @@ fn in_place_of_a_device_that_is_missing_no_file_is_created() {
         let error = Target::open(&options).unwrap_err();
         assert!(matches!(error, OpenError::NoDevice { .. }) && !path.exists(), "{error}");
     }
-    // That is a place for files.
+    // `/dev/shm` is a place for files.
     if Path::new("/dev/shm").is_dir() {
         options.path = format!("/dev/shm/forebay-test-{}", std::process::id()).into();
         drop(Target::open(&options).unwrap());
@@ -168,7 +168,7 @@ fn zeroing_gives_space_back_exactly_where_it_may() {
     let target = Target::open(&options).unwrap().0;
     std::fs::write(&options.path, vec![7; 1 << 20]).unwrap();
     File::open(&options.path).unwrap().sync_all().unwrap();
-    // In units of 512 bytes, whatever the file system.
+    // `blocks` counts units of 512 bytes on any file system.
     let held = || std::fs::metadata(&options.path).unwrap().blocks();
     let before = held();
     for (punch, given_back) in [(false, 0), (true, 1024)] {

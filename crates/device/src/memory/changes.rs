@@ -1,10 +1,10 @@
-//! Which parts of a device's image have changed since a given time, so that a cut copies only those
-//! parts.
+//! Tracks which parts of a device's image have changed since a given time, so that a cut copies
+//! only those parts.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Changes are noted for parts of this many bytes.
+/// Changes are tracked for parts of this many bytes.
 const PART: usize = 4096;
 
 /// When each part of one image last changed.
@@ -12,7 +12,7 @@ const PART: usize = 4096;
 pub(super) struct Changes {
     /// Unique among the images of a process.
     identity: u64,
-    /// Changes so far.
+    /// Number of changes so far.
     count: u64,
     /// By part: the number of its last change.
     last: Vec<u64>,
@@ -28,26 +28,26 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Whether both are of the same image.
+    /// Whether both moments are of the same image.
     pub fn is_of(self, other: Moment) -> bool {
         self.identity == other.identity
     }
 }
 
 impl Changes {
-    /// The changes of a new image: none.
+    /// Changes of a new image, which has none yet.
     pub fn new(length: usize) -> Changes {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let identity = NEXT.fetch_add(1, Ordering::Relaxed);
         Changes { identity, count: 0, last: vec![0; length.div_ceil(PART)], length }
     }
 
-    /// The image as it is now.
+    /// The current moment of the image.
     pub fn now(&self) -> Moment {
         Moment { identity: self.identity, count: self.count }
     }
 
-    /// Bytes of the image are about to change, or just have.
+    /// Records that `length` bytes from `from` on are about to change, or just have.
     pub fn note(&mut self, from: u64, length: u64) {
         self.count += 1;
         let parts = from as usize / PART..((from + length) as usize).div_ceil(PART);
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(since(new), [0..PART, PART..2 * PART, last.clone()]);
         assert_eq!(since(later), vec![last]);
         assert_eq!(since(changes.now()), []);
-        // (Of another image nothing is known.)
+        // (Nothing is known about another image.)
         assert_eq!(since(Changes::new(4 * PART).now()).len(), 4);
     }
 }

@@ -1,4 +1,4 @@
-//! What a power cut leaves: any subset of the unsynced writes, in any order, torn.
+//! Decides what a power cut leaves: any subset of the unsynced writes, in any order, torn.
 
 use super::faults::{Fault, FaultCounts};
 use super::medium::Data;
@@ -7,12 +7,13 @@ use crate::choices::Choices;
 /// How the survivors of a power cut are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CutStyle {
-    /// One of these: everything survives; nothing does; the writes completed first do; a subset
-    /// does; a subset in another order, torn, with garbage; every sector decides separately. Covers
-    /// what the fault model allows; the likely shapes are likely.
+    /// One of six outcomes: all writes survive; none does; only those that completed first do; a
+    /// subset does; a subset does in another order, some torn or with garbage; each atomic unit
+    /// survives or not on its own, in any order of the writes. Covers everything that the fault
+    /// model allows, and often picks the likely outcomes.
     Any,
-    /// One choice of two for each write and device, in order of completion, none torn: for
-    /// exhaustive walks. Operations in flight come last, in order of submission.
+    /// For exhaustive walks: each write of each device, in order of completion, survives whole or
+    /// not at all. Operations in flight come last, in order of submission.
     Subsets,
 }
 
@@ -22,8 +23,9 @@ pub(super) struct Candidate<'a> {
     pub data: &'a Data,
 }
 
-/// Decides about `candidates` and writes the survivors to `image`, a device's durable contents.
-/// Units of `atomic` bytes are written whole; one such unit of a torn write may hold `garbage`.
+/// Decides which of the `candidates` survive and writes them to `image`, a device's durable
+/// contents. Units of `atomic` bytes are written whole; one such unit of a torn write may hold
+/// `garbage`.
 pub(super) fn decide(
     image: &mut [u8],
     (atomic, garbage): (u32, bool),

@@ -9,11 +9,11 @@ use crate::devices::Verb;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A write reports success and nothing lands.
+    /// A write reports success, but nothing reaches the medium.
     LostWrite,
-    /// A write lands somewhere else on the device and reports success.
+    /// A write goes to another place on the device and reports success.
     MisdirectedWrite,
-    /// A read returns another place's bytes and reports success.
+    /// A read returns bytes from another place and reports success.
     MisdirectedRead,
     /// Sectors under a read become unreadable until they are written again.
     LatentError,
@@ -33,9 +33,9 @@ pub enum Fault {
     Slow,
     /// The device disappears; operations fail until it returns.
     Vanished,
-    /// The device comes back with contents it had earlier.
+    /// The device returns with earlier contents.
     ReturnedOlder,
-    /// The device returns as another one.
+    /// A different device appears in its place.
     ReturnedOther,
     /// A power cut.
     PowerCut,
@@ -100,8 +100,8 @@ impl Fault {
     }
 }
 
-/// The rates of faults of operations: a number N means one in N operations that can have the fault,
-/// 0 means never.
+/// The fault rates of operations: a rate of N means one in N of the operations that can have the
+/// fault; 0 means never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultRates {
     one_in: [u32; Fault::OF_OPERATIONS.len()],
@@ -113,18 +113,18 @@ impl FaultRates {
     pub const NONE: FaultRates =
         FaultRates { one_in: [0; Fault::OF_OPERATIONS.len()], sync_failure_reverts: false };
 
-    /// With `fault` once in `n` operations, 0 for never.
+    /// Sets the rate of `fault` to one in `n` operations; 0 means never.
     ///
     /// # Panics
-    /// If `fault` is not a fault of operations.
+    /// If `fault` is not in [`Fault::OF_OPERATIONS`].
     pub fn with(mut self, fault: Fault, n: u32) -> FaultRates {
         let at = Fault::OF_OPERATIONS.iter().position(|&kind| kind == fault);
         self.one_in[at.expect("a fault of operations")] = n;
         self
     }
 
-    /// Data that a failing sync could not write may read as old at once (a page cache that evicts
-    /// the page), instead of only after a power cut.
+    /// Lets data that a failing sync could not write revert to the old contents at once (as when a
+    /// page cache evicts the page), instead of only after a power cut.
     pub fn with_reverting_syncs(self) -> FaultRates {
         FaultRates { sync_failure_reverts: true, ..self }
     }
@@ -149,7 +149,7 @@ impl FaultCounts {
         self.counts[fault as usize]
     }
 
-    /// Every kind with its number.
+    /// Every kind of fault, with its count.
     pub fn iter(&self) -> impl Iterator<Item = (Fault, u64)> + use<> {
         Fault::ALL.into_iter().zip(self.counts)
     }

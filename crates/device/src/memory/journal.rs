@@ -1,9 +1,9 @@
-//! The operations of the devices, reported to an observer.
+//! The events of the devices, recorded for an observer.
 
 use super::PendingIo;
 use forebay_effect::Device;
 
-/// An event, in the order of events.
+/// An event that an observer sees.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Happening {
     /// An operation was submitted; includes the data of a write.
@@ -20,13 +20,13 @@ pub enum Happening {
         /// Bytes done from the start of the range; `None` if it failed.
         done: Option<u64>,
     },
-    /// The medium silently came to hold other data than were written.
+    /// The medium now holds data other than what was written, without an error.
     Harmed {
         /// The device.
         device: Device,
         /// First byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
 }

@@ -10,10 +10,10 @@ use super::faults::{FaultCounts, FaultRates};
 use crate::choices::Choices;
 use crate::devices::DeviceError;
 
-/// Sectors are the unit of errors on the medium.
+/// Bytes of a sector, the unit of errors on the medium.
 pub(super) const SECTOR: u64 = 512;
 
-/// Unsynced writes that a cache holds; beyond that, the older half goes to the medium.
+/// Maximum number of unsynced writes in a cache; beyond that, the older half goes to the medium.
 const UNSYNCED_MAX: usize = 4096;
 
 /// Contents of a write.
@@ -31,7 +31,7 @@ impl Data {
         }
     }
 
-    /// Puts bytes `from..from + length` of this into `image` at `offset + from`.
+    /// Copies bytes `from..from + length` of the write into `image` at `offset + from`.
     pub fn put(&self, image: &mut [u8], offset: u64, from: u64, length: u64) {
         let at = (offset + from) as usize;
         let target = &mut image[at..at + length as usize];
@@ -58,7 +58,7 @@ impl Data {
 pub(super) struct Unsynced {
     pub offset: u64,
     pub data: Data,
-    /// When it completed.
+    /// When it completed, by the clock of the devices, which counts events.
     pub completed: u64,
 }
 
@@ -69,9 +69,10 @@ pub(super) struct Medium {
     pub options: DeviceOptions,
     pub rates: FaultRates,
     pub present: bool,
-    /// There is no room from here on: thin provisioning, or a sparse file on a full file system.
+    /// Writes beyond this byte fail for lack of space, as with thin provisioning or a sparse file
+    /// on a full file system.
     pub full_from: u64,
-    /// The contents that a power cut leaves at least.
+    /// The contents that are certain to survive a power cut.
     pub durable: Vec<u8>,
     /// The contents that reads see.
     pub current: Vec<u8>,
@@ -79,10 +80,10 @@ pub(super) struct Medium {
     bad: Vec<bool>,
     /// Changes of `durable`, `current` or both.
     changes: Changes,
-    /// When both were last known to be equal.
+    /// When `durable` and `current` were last known to be equal.
     same: Moment,
-    /// If this is a copy after a cut: the moment and the device that it copies, and when it was
-    /// made.
+    /// If this is a copy after a cut: the moment of the device that it copies, and its own moment
+    /// when the copy was made.
     copied: Option<(Moment, Moment)>,
 }
 
@@ -107,7 +108,7 @@ impl Medium {
         }
     }
 
-    /// The contents of a range as reads see them, whether or not it can be read.
+    /// The contents of a range as reads see them, even if some sectors are unreadable.
     pub fn seen(&self, offset: u64, length: u64) -> &[u8] {
         &self.current[offset as usize..(offset + length) as usize]
     }
@@ -121,8 +122,8 @@ impl Medium {
         Ok(&self.current[offset as usize..(offset + length) as usize])
     }
 
-    /// A write lands in the cache, but for the sectors that `keep` (sector number within the
-    /// write) refuses.
+    /// Applies a write to the cache, except for the sectors for which `keep`, called with the
+    /// sector number within the write, returns false.
     pub fn land(&mut self, offset: u64, data: Data, now: u64, mut keep: impl FnMut(u64) -> bool) {
         let length = data.length();
         let sectors = length.div_ceil(SECTOR);
@@ -130,7 +131,7 @@ impl Medium {
         while first < sectors {
             let run = (first..sectors).take_while(|&sector| keep(sector)).count() as u64;
             let from = first * SECTOR;
-            // (The sector after the run is one that was refused.)
+            // (`keep` refused the sector after the run.)
             first += run + 1;
             if run == 0 {
                 continue;
@@ -156,7 +157,7 @@ impl Medium {
         }
     }
 
-    /// Writes that completed before `submitted` become durable.
+    /// Makes the writes that completed before `submitted` durable.
     pub fn sync(&mut self, submitted: u64) {
         let (durable, changes) = (&mut self.durable, &mut self.changes);
         self.unsynced.retain(|write| {
@@ -169,9 +170,9 @@ impl Medium {
         });
     }
 
-    /// A sync fails: for each sector that it should have made durable, chance decides whether it
-    /// was. Sectors that were not are no longer due to be written: the next sync will succeed
-    /// without them.
+    /// Fails a sync: for each sector that the sync should have made durable, chance decides whether
+    /// it becomes durable. The other sectors are no longer pending: the next sync succeeds without
+    /// them.
     pub fn fail_sync(&mut self, submitted: u64, choices: &mut dyn Choices) {
         let reverts = if self.rates.sync_failure_reverts { 3 } else { 2 };
         let mut unsynced = std::mem::take(&mut self.unsynced);
@@ -197,7 +198,8 @@ impl Medium {
         self.unsynced = unsynced;
     }
 
-    /// Makes one sector of a range unreadable until it is written; returns its first byte.
+    /// Makes one sector of a range unreadable until it is written; returns the offset of its first
+    /// byte.
     pub fn spoil(&mut self, offset: u64, length: u64, choices: &mut dyn Choices) -> u64 {
         let sectors = length.div_ceil(SECTOR).max(1);
         let sector = offset / SECTOR + choices.choose(sectors);
@@ -239,7 +241,7 @@ impl Medium {
         self.same = self.changes.now();
     }
 
-    /// The power fails and returns. Writes in flight are decided after those in the cache;
+    /// Cuts the power and restores it. Decides on writes in flight after those in the cache;
     /// unreadable sectors stay unreadable.
     pub fn cut(
         &mut self,
@@ -255,7 +257,7 @@ impl Medium {
         self.unsynced.clear();
     }
 
-    /// Reads see the durable contents.
+    /// Makes reads see the durable contents.
     fn show_durable(&mut self) {
         for range in self.changes.since(self.same) {
             self.current[range.clone()].copy_from_slice(&self.durable[range]);
@@ -263,8 +265,8 @@ impl Medium {
         self.same = self.changes.now();
     }
 
-    /// A copy of this device after a cut, in the memory of `copy`. If that was such a copy before,
-    /// only the parts that either has changed since are copied.
+    /// Turns `copy` into a copy of this device after a power cut. If `copy` was such a copy before,
+    /// copies only the parts that have changed in either since.
     pub fn cut_into(
         &self,
         copy: &mut Medium,
@@ -302,7 +304,7 @@ impl Medium {
         self.copied = Some((now, self.changes.now()));
     }
 
-    /// Another place of the same length, for misdirected operations.
+    /// The offset of another place of the same length, for misdirected operations.
     pub fn elsewhere(&self, offset: u64, length: u64, choices: &mut dyn Choices) -> u64 {
         let block = u64::from(self.options.logical_block);
         let places = (self.current.len() as u64 - length) / block + 1;
@@ -323,7 +325,7 @@ fn decide(
         .map(|write| Candidate { offset: write.offset, data: &write.data })
         .chain(in_flight.iter().map(|(offset, data)| Candidate { offset: *offset, data }))
         .collect();
-    // A logical block is written whole, whatever the caller says.
+    // A logical block is written whole, whatever `tear_bytes` says.
     let atomic = medium.options.tear_bytes.max(medium.options.logical_block);
     let tearing = (atomic, medium.options.garbage);
     for candidate in &candidates {

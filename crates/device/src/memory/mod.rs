@@ -1,17 +1,17 @@
-//! Faulty devices in memory, driven step by step: the world of the adversary.
+//! Faulty devices in memory, which the adversary drives step by step.
 //!
-//! Nothing completes on its own. A scheduler looks at what is [`pending`](MemoryDevices::pending)
-//! and says which operation completes next; it cuts the power when it likes. Every device has a
-//! volatile write cache: a write that completed is seen by reads at once and survives a power
-//! cut for certain only after a sync that was *submitted* after the write completed. Operations
-//! in flight at a cut may land too. Memory is read when a write completes, as a device may; a
-//! read sees each sector as it was at its submission or as it is at its completion, and its memory
-//! is spoiled meanwhile: who changes or uses pinned memory is found
-//! out ([`Hazards`]).
+//! Nothing completes on its own. A scheduler sees which operations are
+//! [`pending`](MemoryDevices::pending), chooses the one that completes next, and can cut the power
+//! at any time. Every device has a volatile write cache: reads see a completed write at once, but
+//! it is certain to survive a power cut only after a sync that was *submitted* after the write
+//! completed. Operations in flight at a cut may also reach the medium. The memory of a write is
+//! read when the write completes, as a device may do. A read sees each sector as it was at its
+//! submission or as it is at its completion, and its memory holds garbage meanwhile. So code that
+//! changes or uses pinned memory is detected (see [`Hazards`]).
 //!
 //! Faults are drawn from a seed ([`FaultRates`]), planned for the n-th operation
-//! ([`MemoryDevices::fail_at`]) or done to a device by hand, and each is counted. The same seed
-//! and the same calls give the same run. `docs/fault-model.md` has the whole model.
+//! ([`MemoryDevices::fail_at`]) or applied to a device by a call, and each is counted. The same
+//! seed and the same calls give the same run. `docs/fault-model.md` has the whole model.
 //!
 //! ```
 //! use forebay_block::Volume;
@@ -48,13 +48,13 @@ use pending::Pending;
 /// The properties of a device in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
-    /// Bytes; a multiple of 512 and of `logical_block`.
+    /// Size in bytes; a multiple of 512 and of `logical_block`.
     pub size: u64,
-    /// Offsets and lengths are multiples of this; 512 or a power-of-two multiple of it.
+    /// Offsets and lengths must be multiples of this; 512 or a power-of-two multiple of it.
     pub logical_block: u32,
-    /// Memory is aligned to this power of two; 1 for any.
+    /// Memory addresses must be multiples of this power of two; 1 for any.
     pub memory_alignment: u32,
-    /// The unit that a power cut leaves whole: 512 or 4096 bytes, but at least a logical block.
+    /// The unit that a power cut does not tear: 512 or 4096 bytes, but at least a logical block.
     pub tear_bytes: u32,
     /// Whether a unit that a power cut tears may hold garbage. Otherwise it is old or new.
     pub garbage: bool,
@@ -80,15 +80,16 @@ impl DeviceOptions {
     }
 }
 
-/// Violations of the contract between a machine and its driver that devices can detect. They should
-/// stay at zero, except `overlapping_writes`, whose order is then undefined.
+/// Violations of the contract between a machine and its driver that devices can detect. The counts
+/// should stay at zero, except `overlapping_writes`: the order of such writes is undefined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hazards {
-    /// A write's memory changed while the write was in flight.
+    /// Number of writes whose memory changed while they were in flight.
     pub sources_changed: u64,
-    /// A write was submitted over another in flight: either may end last.
+    /// Number of times that a write was submitted while another write of the same bytes was in
+    /// flight: either may take effect last.
     pub overlapping_writes: u64,
-    /// A read and a write of the same bytes were in flight together.
+    /// Number of times that a read and a write of the same bytes were in flight together.
     pub overlapping_reads: u64,
 }
 
@@ -101,7 +102,7 @@ pub struct PendingIo {
     pub verb: Verb,
     /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Its number among all operations submitted, from 0.
     pub number: u64,
@@ -155,7 +156,7 @@ impl std::fmt::Debug for MemoryDevices {
 }
 
 impl MemoryDevices {
-    /// No devices yet; random faults will be drawn from `seed`.
+    /// A set without devices; `seed` determines the random faults.
     pub fn new(seed: u64) -> MemoryDevices {
         MemoryDevices {
             media: Vec::new(),
@@ -174,13 +175,13 @@ impl MemoryDevices {
         }
     }
 
-    /// From now on events are recorded for [`take_happenings`](MemoryDevices::take_happenings).
+    /// Starts recording events for [`take_happenings`](MemoryDevices::take_happenings).
     pub fn observe(&mut self) {
         self.journal = Some(Vec::new());
     }
 
-    /// The events since the last call, in place of the contents of `out`. None without
-    /// [`observe`](MemoryDevices::observe).
+    /// Replaces the contents of `out` with the events since the last call. There are none unless
+    /// [`observe`](MemoryDevices::observe) was called.
     pub fn take_happenings(&mut self, out: &mut Vec<Happening>) {
         out.clear();
         if let Some(journal) = &mut self.journal {
@@ -197,7 +198,7 @@ impl MemoryDevices {
     /// Adds a device full of zeroes.
     ///
     /// # Panics
-    /// If there is one with that name, or its options contradict each other.
+    /// If a device with that name exists, or the options contradict each other.
     pub fn add(&mut self, device: Device, options: DeviceOptions) {
         self.add_image(device, options, vec![0; options.size as usize]);
     }
@@ -205,7 +206,7 @@ impl MemoryDevices {
     /// Adds a device that holds `image`.
     ///
     /// # Panics
-    /// As [`add`](MemoryDevices::add), and if the image has another size.
+    /// As [`add`](MemoryDevices::add), and if the size of the image is not `options.size`.
     pub fn add_image(&mut self, device: Device, options: DeviceOptions, image: Vec<u8>) {
         assert!(self.media.iter().all(|medium| medium.name != device), "{device:?} exists");
         let block = u64::from(options.logical_block);
@@ -215,12 +216,12 @@ impl MemoryDevices {
         self.media.push(Medium::new(device, options, image));
     }
 
-    /// Sets the rates of faults of a device's operations from now on.
+    /// Sets the fault rates of a device's later operations.
     pub fn set_rates(&mut self, device: Device, rates: FaultRates) {
         self.medium_mut(device).rates = rates;
     }
 
-    /// From now on the device has no room from this byte on: writes there fail for lack of space.
+    /// Makes the device full from this byte on: writes there fail for lack of space.
     pub fn set_full_from(&mut self, device: Device, offset: u64) {
         self.medium_mut(device).full_from = offset;
     }
@@ -241,7 +242,7 @@ impl MemoryDevices {
         self.plans.clear();
     }
 
-    /// Operations submitted so far.
+    /// Number of operations submitted so far.
     pub fn operations(&self) -> u64 {
         self.operations
     }
@@ -256,7 +257,7 @@ impl MemoryDevices {
         self.hazards
     }
 
-    /// Operations in flight.
+    /// Number of operations in flight.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
@@ -269,7 +270,7 @@ impl MemoryDevices {
     /// Completes the operation in flight at `index`; later ones move up.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such operation.
     pub fn complete(&mut self, index: usize) {
         let mut pending = self.pending.remove(index);
         self.clock += 1;
@@ -287,8 +288,8 @@ impl MemoryDevices {
         self.complete_any_of(choices, |_| true)
     }
 
-    /// Completes some operation in flight on a device that `which` names, slow ones last. Returns whether
-    /// there was one.
+    /// Completes one operation in flight on a device that `which` accepts, slow ones last. Returns
+    /// whether there was one.
     pub fn complete_any_of(
         &mut self,
         choices: &mut dyn Choices,
@@ -320,14 +321,15 @@ impl MemoryDevices {
         }
     }
 
-    /// Writes on all devices whose survival a power cut would decide, including those in flight.
+    /// Number of writes, on all devices, whose survival a power cut would decide, including those
+    /// in flight.
     pub fn unsynced(&self) -> usize {
         self.media.iter().map(|medium| medium.unsynced.len()).sum::<usize>()
             + self.pending.iter().filter(|pending| modifies(pending.io.verb)).count()
     }
 
-    /// Cuts the power of all devices: the survivors are chosen, and operations in flight never
-    /// complete.
+    /// Cuts the power of all devices: `choices` decides which writes survive, and operations in
+    /// flight never complete.
     pub fn power_cut(&mut self, style: CutStyle, choices: &mut dyn Choices) {
         self.counts.note(Fault::PowerCut);
         for index in 0..self.media.len() {
@@ -345,8 +347,8 @@ impl MemoryDevices {
         after
     }
 
-    /// Like [`survivors`](MemoryDevices::survivors), but in the memory of `after`, which saves most
-    /// of the time when it is done repeatedly.
+    /// Like [`survivors`](MemoryDevices::survivors), but reuses the memory of `after`, which is
+    /// much faster when done repeatedly.
     pub fn survivors_into(
         &self,
         after: &mut MemoryDevices,
@@ -387,10 +389,10 @@ impl MemoryDevices {
         }
     }
 
-    /// Returns a device.
+    /// Brings a vanished device back.
     ///
     /// # Panics
-    /// If the contents have another size than the device.
+    /// If the size of the contents is not that of the device.
     pub fn restore(&mut self, device: Device, how: Return) {
         let index = self.index_of(device);
         let (fault, image) = match how {
@@ -407,8 +409,9 @@ impl MemoryDevices {
         self.media[index].present = true;
     }
 
-    /// A sync past these devices fails, as that of a header on the device does: what a sync submitted now
-    /// would have made durable may be lost, and the next sync succeeds.
+    /// Simulates the failure of a sync that bypasses these devices, such as that of a header on the
+    /// device: writes that a sync submitted now would have made durable may be lost, and the next
+    /// sync succeeds.
     pub fn fail_sync(&mut self, device: Device) {
         self.counts.note(Fault::SyncFailure);
         let index = self.index_of(device);
@@ -422,15 +425,15 @@ impl MemoryDevices {
         &self.media[self.index_of(device)].current
     }
 
-    /// The contents that a device keeps in any case without power.
+    /// The contents of a device that are certain to survive a power cut.
     pub fn durable(&self, device: Device) -> &[u8] {
         &self.media[self.index_of(device)].durable
     }
 
-    /// Replaces a device's contents, without an event.
+    /// Replaces a device's contents, without recording an event.
     ///
     /// # Panics
-    /// If the contents have another size than the device.
+    /// If the size of the contents is not that of the device.
     pub fn replace(&mut self, device: Device, image: Vec<u8>) {
         let index = self.index_of(device);
         self.keep_for_reads(index, 0..u64::MAX);
@@ -475,8 +478,8 @@ impl MemoryDevices {
         &mut self.media[index]
     }
 
-    /// Bytes of a device are about to change: reads of them in flight keep the present contents,
-    /// unless they have kept earlier ones.
+    /// Prepares for a change of `bytes` of a device: reads of them in flight save the current
+    /// contents, unless they have saved earlier ones.
     fn keep_for_reads(&mut self, index: usize, bytes: Range<u64>) {
         let medium = &self.media[index];
         for pending in &mut self.pending {

@@ -19,7 +19,7 @@ impl Devices for MemoryDevices {
             size: options.size,
             logical_block: options.logical_block,
             memory_alignment: options.memory_alignment,
-            // Claimed in any case, so that the way back from a refusal is walked.
+            // Always claimed, to exercise the executor's fallback after a refusal.
             zeroes: true,
             punches: options.zeroes,
         })
@@ -82,7 +82,7 @@ impl Devices for MemoryDevices {
 }
 
 impl MemoryDevices {
-    /// The effect of the operation, now that it completes.
+    /// Carries out an operation at its completion.
     pub(super) fn carry_out(&mut self, pending: &mut Pending) -> Result<u64, DeviceError> {
         let PendingIo { device, verb, offset, length, .. } = pending.io;
         let index = self.index_of(device);
@@ -100,7 +100,8 @@ impl MemoryDevices {
         }
         match pending.fault {
             Some(Fault::Again) => {
-                // Linux also reports a failed write of its page cache so (`ENOMEM`, `EBUSY`), once.
+                // Linux also reports a failed write of its page cache in this way (`ENOMEM`,
+                // `EBUSY`), once.
                 if verb == Verb::Sync {
                     self.media[index].fail_sync(pending.submitted, &mut self.random);
                 }
@@ -119,7 +120,7 @@ impl MemoryDevices {
                 if pending.before.is_empty() || bytes == pending.before {
                     pending.fill(bytes);
                 } else {
-                    // Written meanwhile: each sector as it was or as it is.
+                    // Written meanwhile: return each sector as it was or as it is.
                     let mut mixed = pending.before.clone();
                     let sector = SECTOR as usize;
                     for (to, from) in mixed.chunks_mut(sector).zip(bytes.chunks(sector)) {
@@ -212,8 +213,8 @@ impl MemoryDevices {
         }
     }
 
-    /// A write lands. If another write of the same bytes completed while this one was in flight,
-    /// either may have been the last.
+    /// Applies a write. If another write of the same bytes completed while this one was in flight,
+    /// either may take effect last.
     fn land(&mut self, index: usize, offset: u64, data: Data, pending: &Pending) {
         let (now, end) = (self.clock, offset + data.length());
         if !pending.contended {

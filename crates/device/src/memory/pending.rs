@@ -13,11 +13,11 @@ pub(super) struct Pending {
     pub memory: Vec<MemorySlice>,
     pub submitted: u64,
     pub fault: Option<Fault>,
-    /// Other completions that a slow operation waits for.
+    /// Number of other completions that a slow operation waits for.
     pub delay: u64,
     pub contended: bool,
-    /// A write's memory at submission, or the data that a read would have seen, if they have
-    /// changed since.
+    /// For a write, the contents of its memory at submission. For a read, the contents of its range
+    /// before they changed, or empty if they have not.
     pub before: Vec<u8>,
 }
 
@@ -30,7 +30,7 @@ impl Pending {
             .map(|slice| unsafe { std::slice::from_raw_parts(slice.pointer, slice.length) })
     }
 
-    /// Notes the present contents of a write's memory.
+    /// Records the current contents of a write's memory.
     pub fn note_source(&mut self) {
         let mut bytes = std::mem::take(&mut self.before);
         bytes.clear();
@@ -38,7 +38,7 @@ impl Pending {
         self.before = bytes;
     }
 
-    /// Whether a write's memory differs from the noted contents.
+    /// Whether a write's memory differs from the recorded contents.
     pub fn is_source_changed(&self) -> bool {
         let mut rest = &self.before[..];
         self.pieces().any(|piece| {
@@ -48,7 +48,7 @@ impl Pending {
         })
     }
 
-    /// The data of a write: the present contents of its memory.
+    /// The data of a write: the current contents of its memory.
     pub fn data(&self) -> Data {
         if self.io.verb != Verb::Write {
             return Data::Zeroes(self.io.length);
@@ -66,12 +66,12 @@ impl Pending {
         }
     }
 
-    /// Puts `bytes` at the start of a read's memory.
+    /// Copies `bytes` to the start of a read's memory.
     pub fn fill(&self, bytes: &[u8]) {
         let mut rest = bytes;
         for slice in &self.memory {
             let (piece, after) = rest.split_at(slice.length.min(rest.len()));
-            // SAFETY: valid, and the backend's alone, by the contract of `submit`.
+            // SAFETY: valid, and used only by the backend, by the contract of `submit`.
             unsafe { slice.pointer.copy_from(piece.as_ptr(), piece.len()) };
             rest = after;
         }

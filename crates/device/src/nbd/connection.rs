@@ -1,4 +1,4 @@
-//! One connection to an export: many requests in flight, one thread, no waiting.
+//! One connection to an export: many requests in flight, one thread, no blocking.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -19,19 +19,19 @@ use super::error::NbdError;
 use super::stream::{SilenceWatch, Stream};
 use crate::buffer::AlignedBuffer;
 
-/// Size of the receive buffer: replies to many small reads at once.
+/// Size of the receive buffer in bytes: room for the replies to many small reads at once.
 const INPUT_BYTES: usize = 256 << 10;
-/// Pieces of one system call.
+/// Maximum number of pieces in one system call.
 const PIECES_MAX: usize = 256;
 
-/// Events that [`Connection::receive`] processes before it returns.
+/// Maximum number of events that [`Connection::receive`] processes before it returns.
 const EVENTS_MAX: usize = 1024;
 /// How long the handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
-/// How long the machine of a server may owe an acknowledgement.
+/// How long the server's host may owe a TCP acknowledgement.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Extents of one answer that are kept.
+/// Maximum number of extents kept from one answer.
 const EXTENTS_MAX: usize = 4096;
 
 /// A session in its transmission phase.
@@ -47,14 +47,15 @@ pub struct Connection {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     out: VecDeque<Piece>,
-    /// Bytes of the first piece that are sent.
+    /// Bytes of the first piece that have been sent.
     sent: usize,
     in_flight: u32,
     /// The slot whose data is arriving, and the place of its next byte.
     filling: (usize, usize),
-    /// Whether the other machine is still there.
+    /// Detects when the server's host falls silent.
     watch: SilenceWatch,
-    /// A request was abandoned, so the server may take what is sent next for the rest of its data.
+    /// Whether a request was abandoned, so that the server could mistake what is sent next for the
+    /// rest of its data.
     cut_short: bool,
 }
 
@@ -65,22 +66,23 @@ pub struct Job {
     pub tag: u64,
     /// The operation.
     pub op: Op,
-    /// How.
+    /// Modifies how the operation is carried out.
     pub flags: Flags,
     /// First byte.
     pub offset: u64,
-    /// Bytes; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     pub length: u64,
     /// The data of a write, or room for the data of a read: at least `length` bytes for both.
     pub buffer: Option<AlignedBuffer>,
-    /// For a read: the server's status of the range goes here, instead of its data into a buffer.
+    /// If set for a read, the server is asked for the block status of the range, which goes here,
+    /// instead of for its data.
     pub status: Option<Vec<StatusExtent>>,
 }
 
 /// An ended request.
 #[derive(Debug)]
 pub struct Ended {
-    /// As submitted; after a successful read the buffer holds its data.
+    /// The request as submitted; after a successful read the buffer holds its data.
     pub job: Job,
     /// Its result.
     pub result: Outcome,
@@ -90,11 +92,11 @@ pub struct Ended {
 #[derive(Debug)]
 struct Slot {
     job: Job,
-    /// A write was to be durable and the server has no FUA: a flush follows.
+    /// Whether a flush must follow, because the request is to be durable and the server has no FUA.
     flush_after: bool,
 }
 
-/// Data to be sent: a header, or the data of a write.
+/// A piece of output: a header, or the data of a write.
 #[derive(Debug)]
 enum Piece {
     Header(RequestHeader),
@@ -102,8 +104,8 @@ enum Piece {
 }
 
 impl Connection {
-    /// Connects and negotiates. `depth_max` requests can be in flight. `allocation`: the server
-    /// will be asked where data is.
+    /// Connects and negotiates. At most `depth_max` requests can be in flight. `allocation` says
+    /// whether to negotiate block status queries.
     ///
     /// # Errors
     /// If the server cannot be reached, does not have the export, or requires TLS.
@@ -142,7 +144,7 @@ impl Connection {
         self.session.export()
     }
 
-    /// Whether the server can be asked where data is.
+    /// Whether the server supports block status queries.
     pub fn has_allocation(&self) -> bool {
         self.session.has_allocation()
     }
@@ -152,7 +154,7 @@ impl Connection {
         self.session.reply_style()
     }
 
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
@@ -162,21 +164,21 @@ impl Connection {
         self.free.is_empty()
     }
 
-    /// Whether to wait for room in the socket.
+    /// Whether output is waiting for room in the socket.
     pub fn wants_to_write(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// The time until the next [`check`](Connection::check); `None` if nothing is awaited.
+    /// The time until the next [`check`](Connection::check); `None` if no request is in flight.
     pub fn check_due(&self) -> Option<Duration> {
         (self.in_flight > 0).then(|| self.watch.left())
     }
 
-    /// Checks, if that is due, whether the machine of the server is silent although it should answer. (While
-    /// nothing is in flight, the kernel does.)
+    /// Checks, if a check is due, whether the server's host is silent although it owes an
+    /// acknowledgement. (While no request is in flight, the kernel checks this.)
     ///
     /// # Errors
-    /// If it is: nothing will be answered.
+    /// If it is silent: no request will be answered.
     pub fn check(&mut self) -> Result<(), NbdError> {
         if self.in_flight > 0 && self.watch.is_lost(&self.stream) {
             let lost = io::Error::from_raw_os_error(libc::ETIMEDOUT);
@@ -185,20 +187,20 @@ impl Connection {
         Ok(())
     }
 
-    /// From now on the machine of the server may be silent for this long.
+    /// Sets how long the server's host may be silent.
     #[cfg(test)]
     pub(super) fn set_silence_max(&mut self, time: Duration) {
         self.watch = SilenceWatch::new(time);
     }
 
-    /// Accepts a request; there must be room for it. [`send`](Connection::send) sends it. One that is
-    /// not accepted has ended.
+    /// Accepts a request, which [`send`](Connection::send) sends; there must be room for it. A
+    /// request that is not accepted ends at once and is appended to `done`.
     ///
     /// # Errors
     /// If the session has failed.
     ///
     /// # Panics
-    /// If there is no room.
+    /// If there is no room for the request.
     pub fn submit(&mut self, job: Job, done: &mut Vec<Ended>) -> Result<(), NbdError> {
         let offers = |feature| self.export().features.contains(feature);
         let fua = job.op.modifies() && job.flags.contains(Flags::FUA);
@@ -271,8 +273,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Processes received data. Returns whether some may be left: this may have been processed only in part,
-    /// so that the caller can look at other things, and the socket need not become readable for the rest.
+    /// Processes received data. Returns whether some may be left: one call processes a limited
+    /// amount, so that the caller can do other work, and the socket need not become readable again
+    /// for the rest.
     ///
     /// # Errors
     /// If the session has failed.
@@ -318,7 +321,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Moves data to its place; false if not all of it has arrived.
+    /// Copies data to its place. Returns false if not all of it has arrived.
     fn take_data(&mut self, missing: usize) -> Result<bool, NbdError> {
         let (slot, mut at) = self.filling;
         let mut missing = missing;
@@ -329,7 +332,7 @@ impl Connection {
         self.start += payload.len();
         (at, missing) = (at + payload.len(), missing - payload.len());
         let mut all = true;
-        // What has not arrived yet goes straight from the socket to its place.
+        // Read the data that is not in the input buffer straight from the socket into its place.
         while missing > 0 {
             let read = self.stream.read(&mut room[at..at + missing]);
             match read.map_err(socket_error(&self.uri, "read a reply"))? {
@@ -351,7 +354,7 @@ impl Connection {
         Ok(all)
     }
 
-    /// Reads more; false if there is nothing to read.
+    /// Reads more input. Returns false if there is none yet.
     fn fill(&mut self) -> Result<bool, NbdError> {
         self.input.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -398,7 +401,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The requests in flight in a failed session: it is unknown whether they were executed.
+    /// Takes the requests in flight out of a failed session. Whether the server executed them is
+    /// unknown.
     pub fn abandon(&mut self) -> impl Iterator<Item = Job> {
         self.cut_short |= self.in_flight > 0 || !self.out.is_empty();
         self.out.clear();
@@ -406,7 +410,7 @@ impl Connection {
         self.slots.iter_mut().filter_map(|slot| Some(slot.take()?.job))
     }
 
-    /// `bytes` have been sent.
+    /// Records that `bytes` bytes have been sent.
     fn take_out(&mut self, bytes: usize) {
         self.sent += bytes;
         while let Some(piece) = self.out.front() {
@@ -433,13 +437,14 @@ impl AsRawFd for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.in_flight == 0 && self.out.is_empty() && !self.cut_short {
-            // A server that does not hear it sees the end of the stream instead.
+            // If this fails, the server sees the end of the stream instead.
             let _ = self.stream.write_all(&self.session.disconnect());
         }
     }
 }
 
-/// The handshake, blocking until `until` at most. Returns the session, and how many bytes of `input` follow it.
+/// Performs the handshake, blocking until `until` at most. Returns the session, and the number of
+/// bytes of `input` that follow the handshake.
 pub(super) fn shake_hands(
     uri: &NbdUri,
     stream: &mut Stream,
@@ -473,7 +478,7 @@ pub(super) fn shake_hands(
                 match read.map_err(socket_error(uri, "receive from the server"))? {
                     Some(0) => return Err(nbd(handshake.end_of_input())),
                     Some(bytes) => end += bytes,
-                    // The time is over, or a signal has come.
+                    // The time is up, or a signal interrupted the read.
                     None => {}
                 }
             }
@@ -489,7 +494,7 @@ fn socket_error(uri: &NbdUri, action: &'static str) -> impl Fn(io::Error) -> Nbd
     move |source| NbdError::Socket { address: address.clone(), action, source }
 }
 
-/// The memory of a read in flight.
+/// The buffer of a read in flight.
 fn buffer(slots: &mut [Option<Slot>], slot: usize) -> &mut [u8] {
     let job = slots[slot].as_mut().map(|slot| &mut slot.job);
     let length = job.as_ref().map_or(0, |job| job.length as usize);

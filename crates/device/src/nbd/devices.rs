@@ -1,4 +1,4 @@
-//! Exports as devices.
+//! Presents exports as devices.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::devices::{
 use crate::doorbell::Doorbell;
 use crate::layer::Layer;
 
-/// Other devices, and NBD exports. Data is copied on its way to a session's thread, so that the
-/// thread accesses no memory of others.
+/// A set of devices, with NBD exports added to it. Data is copied on its way to a session's thread,
+/// so that the thread does not access the caller's memory.
 #[derive(Debug)]
 pub struct NbdDevices<D> {
     inner: D,
@@ -39,7 +39,7 @@ struct Window {
 }
 
 impl<D: Devices> NbdDevices<D> {
-    /// `inner`, and no export yet. `bell` is that of `inner`.
+    /// Wraps `inner`, without exports yet. `bell` must be the bell of `inner`.
     pub fn new(inner: D, bell: Arc<Doorbell>) -> NbdDevices<D> {
         NbdDevices {
             inner,
@@ -52,10 +52,10 @@ impl<D: Devices> NbdDevices<D> {
         }
     }
 
-    /// Makes the `size` bytes from `offset` on of an export a device.
+    /// Adds a device that consists of the `size` bytes of an export from `offset` on.
     ///
     /// # Panics
-    /// If there is one with that name, or the window is not whole blocks within the export.
+    /// If a device with that name exists, or the window is not whole blocks within the export.
     pub fn add(&mut self, device: Device, export: Arc<Export>, offset: u64, size: u64) {
         assert!(self.capabilities(device).is_none(), "{device:?} exists");
         let whole = (offset | size).is_multiple_of(u64::from(export.logical_block()));
@@ -89,7 +89,7 @@ impl<D: Devices> NbdDevices<D> {
 
     fn end(&mut self, ended: Ended, done: &mut Vec<Completion>) {
         let Ended { job, result } = ended;
-        // What was abandoned is nobody's.
+        // The operation was abandoned: drop its result.
         let Some(memory) = self.under_way.remove(&job.tag) else { return };
         if let Some(buffer) = job.buffer {
             if job.op == Op::Read && result.is_ok() {
@@ -164,8 +164,8 @@ fn gather(memory: &[MemorySlice], into: &mut [u8]) {
     let mut left = into;
     for slice in memory {
         let (piece, rest) = left.split_at_mut(slice.length.min(left.len()));
-        // SAFETY: by the contract of `Devices::submit` the memory is valid now, and nobody
-        // changes it.
+        // SAFETY: by the contract of `Devices::submit` the memory is valid now, and nothing changes
+        // it.
         let from = unsafe { std::slice::from_raw_parts(slice.pointer, piece.len()) };
         piece.copy_from_slice(from);
         left = rest;
@@ -178,7 +178,7 @@ fn scatter(from: &[u8], memory: &[MemorySlice]) {
     for slice in memory {
         let (piece, rest) = left.split_at(slice.length.min(left.len()));
         // SAFETY: by the contract of `Devices::submit` the memory is valid until this read is
-        // reaped, which it is now, and nobody else touches it.
+        // reaped, which happens now, and nothing else accesses it.
         let into = unsafe { std::slice::from_raw_parts_mut(slice.pointer, piece.len()) };
         into.copy_from_slice(piece);
         left = rest;

@@ -1,4 +1,4 @@
-//! The errors of an export of an NBD server.
+//! Errors of NBD exports.
 
 use std::io;
 
@@ -32,10 +32,10 @@ pub enum NbdError {
     Session {
         /// The server.
         address: String,
-        /// Why.
+        /// The error.
         source: ClientError,
     },
-    /// The address asks for TLS.
+    /// The address requires TLS.
     #[error("{0}: Forebay connects to NBD servers only without TLS; use nbd:// or nbd+unix://")]
     Tls(String),
     /// The server offers no flush, so no write could be made durable.

@@ -1,4 +1,4 @@
-//! An export with several users: one session, one thread.
+//! An export that several users share: one session, one thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsRawFd;
@@ -18,9 +18,9 @@ use crate::devices::DeviceError;
 use crate::doorbell::Doorbell;
 use crate::holes::Holes;
 
-/// Most requests in flight; more wait here.
+/// Maximum number of requests in flight; further ones wait in `State::asked`.
 const DEPTH_MAX: u32 = 128;
-/// The smallest addressed unit: the smallest granule of the machine.
+/// The smallest logical block in bytes: the smallest granule of the machine.
 const SECTOR_BYTES: u32 = 512;
 
 /// An open export of an NBD server. Dropping it ends the session when all requests have ended.
@@ -47,16 +47,16 @@ struct State {
     asked: VecDeque<(Asker, Job)>,
     /// Ended jobs of the devices.
     ended: Vec<Ended>,
-    /// Rings when a job is added there.
+    /// Rings when a job is added to `ended`.
     bell: Option<Arc<Doorbell>>,
     /// Why the session failed.
     failure: Option<String>,
-    /// When the session fails if it has not ended by then.
+    /// The time at which the session fails if it has not ended before.
     give_up_at: Option<Instant>,
     quit: bool,
 }
 
-/// Who is notified of the end.
+/// The recipient of a job's result.
 #[derive(Debug)]
 enum Asker {
     Devices,
@@ -118,17 +118,17 @@ impl Export {
         })
     }
 
-    /// Bytes in whole logical blocks.
+    /// Size in bytes, rounded down to whole logical blocks.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The unit of offsets and lengths.
+    /// The unit of offsets and lengths, in bytes.
     pub fn logical_block(&self) -> u32 {
         self.logical_block
     }
 
-    /// The longest read or write.
+    /// The longest read or write, in bytes.
     pub fn transfer_bytes_max(&self) -> u64 {
         self.transfer_bytes_max
     }
@@ -148,8 +148,8 @@ impl Export {
         self.features.contains(TransmissionFlags::SEND_WRITE_ZEROES)
     }
 
-    /// The holes that the server reports from byte `base` on of an export; `None` if it does not
-    /// report any.
+    /// Finds the holes that the server reports from byte `base` of the export on; `None` if the
+    /// server does not report holes.
     pub fn holes(self: &Arc<Export>, base: u64) -> Option<Arc<dyn Holes>> {
         let export = self.clone();
         self.has_allocation.then(|| Arc::new(ExportHoles { export, base }) as Arc<dyn Holes>)
@@ -160,7 +160,7 @@ impl Export {
         self.shared.state().failure.clone()
     }
 
-    /// Reads, blocking.
+    /// Fills `into` with the bytes from `offset` on, blocking.
     ///
     /// # Errors
     /// If the server or the session fails.
@@ -177,7 +177,7 @@ impl Export {
         Ok(())
     }
 
-    /// Writes, blocking.
+    /// Writes `from` at `offset`, blocking.
     ///
     /// # Errors
     /// If the server or the session fails.
@@ -200,7 +200,8 @@ impl Export {
         self.perform(job(Op::Flush, 0, 0, None)).map(|_| ())
     }
 
-    /// The server's status of a range of whole logical blocks, or of its start, blocking.
+    /// Asks the server for the block status of a range of whole logical blocks, blocking. The
+    /// answer may cover only the start of the range.
     fn status(&self, offset: u64, length: u64) -> Result<Vec<StatusExtent>, DeviceError> {
         let status = Some(Vec::new());
         let ended = self.perform(Job { status, ..job(Op::Read, offset, length, None) })?;
@@ -210,7 +211,7 @@ impl Export {
     fn perform(&self, job: Job) -> Result<Job, DeviceError> {
         let (sender, receiver) = channel();
         self.ask(Asker::Caller(sender), job);
-        // A thread that is gone has dropped the sender.
+        // A thread that has exited has dropped the sender.
         let ended = receiver.recv().map_err(|_| DeviceError::Gone)?;
         ended.result.map_err(device_error)?;
         Ok(ended.job)
@@ -226,13 +227,13 @@ impl Export {
         self.ask(Asker::Devices, job);
     }
 
-    /// The ended jobs.
+    /// Appends the ended jobs to `into`.
     pub(super) fn take_ended(&self, into: &mut Vec<Ended>) {
         into.append(&mut self.shared.state().ended);
     }
 
-    /// Operations that do not end before `at` fail, as do all that begin later. Whether the server executes
-    /// them is unknown. An earlier time that was given before stays.
+    /// Fails the operations that do not end before `at`, and all that begin later. Whether the
+    /// server executes them is unknown. If an earlier time was set before, it stays.
     pub fn give_up_at(&self, at: Instant) {
         let mut state = self.shared.state();
         let earlier = state.give_up_at.filter(|&earlier| earlier <= at);
@@ -252,7 +253,7 @@ impl Drop for Export {
         self.shared.state().quit = true;
         self.shared.wake.ring();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so.
+            // A thread that panicked has already reported it.
             let _ = thread.join();
         }
     }
@@ -260,7 +261,7 @@ impl Drop for Export {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics under this lock; if it did, lists of jobs would still be lists of jobs.
+        // Nothing panics under this lock; if something did, the lists of jobs would still be valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -272,7 +273,7 @@ struct ExportHoles {
     base: u64,
 }
 
-/// Bytes of one question; they must fit in 32 bits.
+/// Maximum length of one block status query in bytes; it must fit in 32 bits.
 const STATUS_BYTES_MAX: u64 = 1 << 31;
 
 impl Holes for ExportHoles {
@@ -281,12 +282,12 @@ impl Holes for ExportHoles {
         let offset = self.base + offset;
         let mut lead = offset % block;
         let length = (lead + length).next_multiple_of(block).min(STATUS_BYTES_MAX);
-        // A server, or a session, that fails knows of no holes.
+        // If the server or the session fails, no holes are known.
         let extents = self.export.status(offset - lead, length).unwrap_or_default();
         for StatusExtent { length, flags } in extents {
             let before = lead.min(length);
             lead -= before;
-            // A hole that does not say that it reads as zeroes may hold anything.
+            // A hole without the flag for zeroes may hold anything.
             let content = match flags.0 & StatusFlags::HOLE_ZERO.0 {
                 3 => Content::Hole,
                 2 => Content::Zeroes,
@@ -297,12 +298,12 @@ impl Holes for ExportHoles {
     }
 }
 
-/// The state of the thread.
+/// The state of the session's thread.
 struct Session {
     address: String,
     connection: Connection,
     shared: Arc<Shared>,
-    /// The asker of each job and its tag, by the tag in the session.
+    /// The asker of each job and the asker's tag for it, by the tag in the session.
     askers: HashMap<u64, (Asker, u64)>,
     next: u64,
 }
@@ -337,7 +338,8 @@ impl Session {
         }
     }
 
-    /// Sends and receives as much as possible now, or some of it. Returns whether there may be more to receive.
+    /// Sends what is possible now and receives a limited amount. Returns whether there may be more
+    /// to receive.
     fn pass(&mut self, readable: bool, ended: &mut Vec<Ended>) -> Result<bool, NbdError> {
         self.connection.check()?;
         while !self.connection.is_full() {
@@ -359,8 +361,8 @@ impl Session {
         Ok(more)
     }
 
-    /// The result of an operation that an export without flush does not get: no write to it could be
-    /// made durable.
+    /// The result of an operation that is not sent to an export without flush: writes are refused,
+    /// because they could not be made durable, and a flush has nothing to do.
     fn answer_without_flush(&self, op: Op) -> Option<Outcome> {
         if self.connection.export().features.contains(TransmissionFlags::SEND_FLUSH) {
             return None;
@@ -383,7 +385,7 @@ impl Session {
                     state.ended.push(ended);
                     bell.clone_from(&state.bell);
                 }
-                // Who does not wait any more does not want to know.
+                // A caller that no longer waits does not need the result.
                 Asker::Caller(sender) => drop(sender.send(ended)),
             }
         }
@@ -392,7 +394,7 @@ impl Session {
         }
     }
 
-    /// The session has ended: all present and future jobs fail.
+    /// Ends the session: all present and future jobs fail.
     fn fail(mut self, error: &NbdError) {
         self.shared.state().failure = Some(error.to_string());
         let lost = |job| Ended { job, result: Err(IoError::Shutdown) };
@@ -416,7 +418,8 @@ impl Session {
         }
     }
 
-    /// Waits for the socket or for jobs, for the time `left`. Returns whether the socket may be ready.
+    /// Waits for the socket or for jobs, for at most `left` (`None`: without limit). Returns
+    /// whether the socket may be ready.
     fn wait(&self, left: Option<Duration>) -> bool {
         let writes = if self.connection.wants_to_write() { libc::POLLOUT } else { 0 };
         let mut polled = [
@@ -442,7 +445,7 @@ fn job(op: Op, offset: u64, length: u64, buffer: Option<AlignedBuffer>) -> Job {
     Job { tag: 0, op, flags: Flags::NONE, offset, length, buffer, status: None }
 }
 
-/// The error as devices report it.
+/// Converts an error to the one that devices report.
 pub(super) fn device_error(error: IoError) -> DeviceError {
     match error {
         IoError::NoSpace => DeviceError::NoSpace,

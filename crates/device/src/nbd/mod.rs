@@ -1,8 +1,8 @@
 //! Exports of NBD servers.
 //!
 //! A [`Connection`] is one session with many requests in flight; its owner drives it without
-//! blocking. An [`Export`] gives it a thread, so that several can use it; [`NbdDevices`] makes
-//! exports devices like any other.
+//! blocking. An [`Export`] runs a connection on its own thread, so that several users can share it;
+//! [`NbdDevices`] presents exports as devices like any other.
 //!
 //! A failed session is not replaced by another. Writes of the session that were not yet flushed may
 //! be lost with the server, and a flush in a new session would claim that they are durable. All

@@ -1,4 +1,4 @@
-//! Non-blocking sockets of both kinds.
+//! Non-blocking TCP and Unix sockets.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -40,15 +40,15 @@ impl Stream {
         Ok(Stream(socket))
     }
 
-    /// Reads and writes fail, or return nothing, once they have blocked for this time.
+    /// Limits how long reads and writes block; after this time they fail or return nothing.
     pub fn wait_at_most(&self, time: Duration) -> io::Result<()> {
-        // (Zero would mean for ever.)
+        // (Zero would mean no limit.)
         let time = Some(time.max(Duration::from_millis(1)));
         self.0.set_read_timeout(time)?;
         self.0.set_write_timeout(time)
     }
 
-    /// What the kernel knows of the other machine; `None` if there is none.
+    /// What the kernel knows about the other host; `None` if the connection is not TCP.
     pub fn peer(&self) -> Option<Peer> {
         // SAFETY: integers, for which all zeroes is a value.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -70,12 +70,12 @@ impl Stream {
         })
     }
 
-    /// From now on reads and writes do not block.
+    /// Makes reads and writes non-blocking.
     pub fn do_not_wait(&self) -> io::Result<()> {
         self.0.set_nonblocking(true)
     }
 
-    /// Reads; `None` if there is nothing to read yet, 0 at the end.
+    /// Reads; `None` if there is nothing to read yet, 0 at the end of the stream.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         may_block(self.0.read(into))
     }
@@ -91,35 +91,36 @@ impl Stream {
     }
 }
 
-/// The other machine of a TCP connection, as the kernel sees it.
+/// The other host of a TCP connection, as the kernel sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
-    /// Segments that it has not acknowledged.
+    /// Number of segments that the host has not acknowledged.
     unacknowledged: u32,
-    /// Probes of a closed window that it has not answered.
+    /// Number of probes of a closed window that the host has not answered.
     probes: u32,
-    /// The time since its last acknowledgement.
+    /// The time since the host's last acknowledgement.
     heard: Duration,
 }
 
 impl Peer {
-    /// Whether it owes an acknowledgement and has sent none for this time. A server that stops reading
-    /// closes the window; its machine then acknowledges what was sent, and answers probes, but the kernel
-    /// probes less and less often. So a single probe that is under way means nothing.
+    /// Whether the host owes an acknowledgement and has sent none for this time. A server that
+    /// stops reading closes the window; its host then still acknowledges what was sent, and answers
+    /// probes, but the kernel probes less and less often. So a single probe in flight means
+    /// nothing.
     fn is_silent_for(&self, time: Duration) -> bool {
         (self.unacknowledged > 0 || self.probes >= 2) && self.heard >= time
     }
 }
 
-/// Looks now and then whether the other machine has fallen silent. (`TCP_USER_TIMEOUT` cannot be used for that:
-/// it also breaks a connection whose window stays closed for that long, although the other machine
-/// answers all probes.)
+/// Checks periodically whether the other host has fallen silent. (`TCP_USER_TIMEOUT` is not
+/// suitable: it also breaks a connection whose window stays closed for that long, although the
+/// other host answers all probes.)
 #[derive(Debug)]
 pub(super) struct SilenceWatch {
-    /// How long it may be silent.
+    /// How long the host may be silent.
     limit: Duration,
     looked: Instant,
-    /// The last look found it silent.
+    /// Whether the last check found the host silent.
     silent: bool,
 }
 
@@ -128,13 +129,14 @@ impl SilenceWatch {
         SilenceWatch { limit, looked: Instant::now(), silent: false }
     }
 
-    /// The time until the next look.
+    /// The time until the next check.
     pub fn left(&self) -> Duration {
         (self.looked + self.limit / 6).saturating_duration_since(Instant::now())
     }
 
-    /// Looks, if that is due. Whether two looks in a row have found the other machine silent: after a pause
-    /// of this machine, the first one comes before anything could arrive.
+    /// Checks, if a check is due. Returns whether two checks in a row have found the other host
+    /// silent: one is not enough, because after a pause of this host, the first check comes before
+    /// anything could arrive.
     pub fn is_lost(&mut self, stream: &Stream) -> bool {
         if !self.left().is_zero() {
             return false;

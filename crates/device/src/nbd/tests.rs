@@ -1,6 +1,7 @@
-//! Sessions with servers that pause, fall silent or misbehave.
+//! Tests of sessions with servers that pause, fall silent or misbehave.
 //!
-//! Method: a server in this process shakes hands as it should; what follows is written by hand.
+//! Method: a server in this process performs a correct handshake; each test writes the later
+//! messages by hand.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +39,7 @@ struct Peer<S> {
 }
 
 impl<S: Read + Write> Peer<S> {
-    /// Shakes hands, with chunked replies.
+    /// Performs the handshake, with chunked replies.
     fn shake(mut socket: S, info: ExportInfo) -> Peer<S> {
         let (mut out, mut input) = (Vec::new(), Vec::new());
         let config = ServerConfig { best_style: ReplyStyle::Structured, ..Default::default() };
@@ -63,7 +64,8 @@ impl<S: Read + Write> Peer<S> {
         }
     }
 
-    /// The next request, once its payload has arrived, which is dropped. `None` at the end.
+    /// Returns the next request once its payload has arrived; drops the payload. `None` at the end
+    /// of the session.
     fn request(&mut self) -> Option<Request> {
         let mut request = None;
         loop {
@@ -111,7 +113,7 @@ fn chunk(request: &Request, flags: u16, kind: u16, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A connection within this machine to a server that does `serve`.
+/// A connection within this host to a server that runs `serve`.
 fn connect<T: Send + 'static>(
     info: ExportInfo,
     serve: impl FnOnce(Peer<std::os::unix::net::UnixStream>) -> T + Send + 'static,
@@ -143,7 +145,7 @@ fn receive(connection: &mut Connection) -> Result<Vec<super::Ended>, String> {
     Ok(done)
 }
 
-/// A TCP connection to a server that does `serve`. Its machine may be silent for 600 ms.
+/// A TCP connection to a server that runs `serve`. The server's host may be silent for 600 ms.
 fn connect_over_tcp<T: Send + 'static>(
     serve: impl FnOnce(Peer<TcpStream>) -> T + Send + 'static,
 ) -> (Export, std::thread::JoinHandle<T>) {
@@ -165,7 +167,7 @@ fn a_server_that_stops_reading_for_a_while_is_waited_for() {
         std::thread::sleep(Duration::from_secs(3));
         peer.serve()
     });
-    // More than the sockets of both sides take.
+    // More than the socket buffers of both sides hold.
     let (data, writes) = (vec![1; 8 << 20], 6);
     std::thread::scope(|scope| {
         for _ in 0..writes {
@@ -181,9 +183,9 @@ fn a_server_that_stops_reading_for_a_while_is_waited_for() {
 #[test]
 #[allow(clippy::print_stderr)] // says what it skips
 fn a_server_whose_machine_falls_silent_is_given_up() {
-    // In a network of its own, which ends when this thread does.
+    // In its own network namespace, which ends when this thread does.
     let test = std::thread::spawn(|| {
-        // SAFETY: concerns this thread and those that it starts.
+        // SAFETY: affects only this thread and those that it starts.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 || !set_loopback(true) {
             eprintln!("skipped: no network of its own is allowed here");
             return;
@@ -199,13 +201,13 @@ fn a_server_whose_machine_falls_silent_is_given_up() {
         assert!(why.contains("cannot read a reply"), "{why}");
         drop(export);
         assert!(set_loopback(true));
-        // (It may execute the write after all.)
+        // (The server may still execute the write.)
         server.join().unwrap();
     });
     test.join().unwrap();
 }
 
-/// Switches the network within the machine on or off; whether that is possible.
+/// Switches the loopback interface on or off. Returns whether that succeeded.
 fn set_loopback(up: bool) -> bool {
     use std::os::fd::AsRawFd;
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -224,7 +226,7 @@ fn a_reply_of_endless_errors_ends_the_session() {
     let (mut connection, server) = connect(writable(), |mut peer| {
         let request = peer.request().unwrap();
         let error = chunk(&request, 0, 0x8001, &[0, 0, 0, 5, 0, 0]);
-        // (Until the client hangs up.)
+        // (Until the client closes the connection.)
         while peer.socket.write_all(&error.repeat(64)).is_ok() {}
     });
     connection.submit(read(512), &mut Vec::new()).unwrap();

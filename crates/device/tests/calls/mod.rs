@@ -1,4 +1,4 @@
-//! Devices that note the calls they receive, to check that those around them pass every call on.
+//! Devices that record the calls they receive, to check that layers around them forward every call.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -29,7 +29,7 @@ const CAPABILITIES: Capabilities = Capabilities {
 };
 const COMPLETION: Completion = Completion { tag: IoTag(7), result: Ok(0) };
 
-/// Devices that note the names of the methods that are called.
+/// Devices that record the names of the methods that are called.
 #[derive(Debug)]
 pub struct Calls {
     names: Arc<Mutex<Vec<&'static str>>>,
@@ -98,8 +98,9 @@ impl Sender for Nothing {
     fn send(&self) {}
 }
 
-/// Checks that the devices that `around` makes of others pass every call on, and the answers back,
-/// for a device that they do not change. `around` receives the bell of the devices inside, too.
+/// Checks that the layer that `around` puts around other devices forwards every call and returns
+/// every answer, for a device that it does not change. `around` also receives the bell of the
+/// devices inside.
 pub fn check<D: Devices>(name: &str, around: impl FnOnce(Calls, Arc<Doorbell>) -> D) {
     let names = Arc::new(Mutex::new(Vec::new()));
     let (bell, due) = (Arc::new(Doorbell::new().unwrap()), Instant::now());
@@ -123,7 +124,7 @@ pub fn check<D: Devices>(name: &str, around: impl FnOnce(Calls, Arc<Doorbell>) -
     assert_eq!(done, [COMPLETION], "{name}");
     devices.abandon();
     let mut seen = names.lock().unwrap().clone();
-    // (`NbdDevices` has the bell itself.)
+    // (`NbdDevices` keeps the bell itself.)
     if !seen.contains(&"doorbell") {
         seen.insert(5, "doorbell");
     }

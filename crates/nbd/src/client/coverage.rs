@@ -1,19 +1,20 @@
-//! Which bytes of a read have arrived. Chunks may arrive in any order but must not overlap. A read
-//! is complete only when no byte is missing: otherwise stale bytes of a buffer would be taken for
-//! data.
+//! Tracks which bytes of a read have arrived. Chunks may arrive in any order but must not overlap.
+//! A read is complete only when every byte has arrived: otherwise stale bytes in the buffer would
+//! be mistaken for data.
 
 /// A set of byte ranges relative to the start of a read. Bounded; keeps its memory for reuse.
 #[derive(Clone, Debug)]
 pub(super) struct Coverage {
-    /// Disjoint, sorted, never adjacent.
+    /// `(start, end)` pairs: sorted, disjoint, never adjacent.
     ranges: Vec<(u64, u64)>,
 }
 
-/// More separate ranges than a sane server makes gaps.
+/// Maximum number of separate ranges. A well-behaved server leaves far fewer gaps.
 const RANGES_MAX: usize = 4096;
 
 impl Default for Coverage {
-    /// With room for what sane servers send, so that nothing is allocated later.
+    /// Reserves room for the ranges that a well-behaved server produces, so that `add` need not
+    /// allocate.
     fn default() -> Self {
         Coverage { ranges: Vec::with_capacity(4) }
     }
@@ -24,10 +25,11 @@ impl Coverage {
         self.ranges.clear();
     }
 
-    /// Adds `start..end`; false if part of it was there already, or there are too many gaps.
+    /// Adds `start..end`. Returns false if part of it is already in the set, or if there are too
+    /// many gaps.
     pub fn add(&mut self, start: u64, end: u64) -> bool {
         let at = self.ranges.partition_point(|&(_, e)| e < start);
-        // `at` is the first range that ends at or behind `start`.
+        // `at` is the index of the first range that ends at or after `start`.
         match self.ranges.get(at).copied() {
             Some((s, e)) if e == start => {
                 let next = self.ranges.get(at + 1).copied();
@@ -52,7 +54,7 @@ impl Coverage {
         true
     }
 
-    /// Whether `0..length` is there and nothing else.
+    /// Whether the set is exactly `0..length`.
     pub fn is_whole(&self, length: u64) -> bool {
         self.ranges == [(0, length)]
     }
@@ -76,7 +78,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain array of bytes: the same ranges are accepted, and the same sets whole.
+        /// Compares `Coverage` with a plain array of bytes: both accept the same ranges and agree
+        /// on which sets are whole.
         #[test]
         fn a_coverage_is_the_set_of_bytes_it_was_told(
             ranges in prop::collection::vec((0u64..30, 1u64..8), 0..20)

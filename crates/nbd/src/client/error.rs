@@ -6,35 +6,35 @@ use crate::rules::Refusal;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The peer does not greet like an NBD server.
+    /// The peer's greeting is not that of an NBD server.
     #[error("the peer is not an NBD server")]
     NotNbd,
-    /// The peer is an NBD server of a kind that is too old.
+    /// The NBD server is too old.
     #[error("the NBD server is too old: {0}")]
     TooOld(&'static str),
-    /// The server refused an option: its number, the reply's, and what the server says about it.
+    /// The server refused an option.
     #[error("the NBD server refused: {}{}", meaning(*reply), quoted(message))]
     Refused {
-        /// The option.
+        /// Number of the option.
         option: u32,
-        /// The error.
+        /// Type of the error reply.
         reply: u32,
-        /// The server's words; may be empty.
+        /// The server's message; may be empty.
         message: String,
     },
-    /// TLS was insisted on, and the server has none.
+    /// The client requires TLS, and the server does not offer it.
     #[error("the NBD server does not offer TLS")]
     TlsRefused,
     /// The server closed the connection.
     #[error("the NBD server closed the connection")]
     Closed,
-    /// The server broke the protocol; nothing more it says can be trusted.
+    /// The server violated the protocol; nothing it sends afterwards can be trusted.
     #[error("the NBD server violated the protocol: {0}")]
     Protocol(&'static str),
-    /// As many requests as agreed on are in flight.
+    /// The maximum number of requests is already in flight.
     #[error("too many NBD requests are in flight")]
     Full,
-    /// The request makes no sense on this connection; nothing was sent.
+    /// The request is invalid on this connection; it was not sent.
     #[error("the NBD request was not sent: {0}")]
     Request(Refusal),
 }
@@ -45,7 +45,7 @@ impl From<Refusal> for ClientError {
     }
 }
 
-/// What is shown of the server's words.
+/// The server's message, quoted for display; empty if there is none.
 fn quoted(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(" ({message:?})") }
 }

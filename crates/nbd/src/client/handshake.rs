@@ -1,4 +1,5 @@
-//! The client's side of the handshake: one option at a time, each chosen by the last answer.
+//! The client's side of the handshake. It sends one option at a time; each reply decides the next
+//! option.
 
 use super::error::ClientError;
 use super::transmission::Transmission;
@@ -10,46 +11,47 @@ use crate::wire::{
     option_reply as rep,
 };
 
-/// What a client connects for.
+/// What a client connects to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Goal {
-    /// To use the export of this name.
+    /// Use the export with this name.
     Connect(String),
-    /// To learn about the export of this name.
+    /// Describe the export with this name.
     Describe(String),
-    /// To learn which exports there are.
+    /// List the exports.
     List,
 }
 
 /// Whether a client uses TLS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TlsWish {
-    /// No.
+    /// Never use TLS.
     #[default]
     Never,
-    /// If the server has it. Does not protect against an attacker on the way.
+    /// Use TLS if the server offers it. Does not protect against an attacker on the network path.
     IfOffered,
-    /// Yes, or not at all.
+    /// Use TLS, or fail if the server does not offer it.
     Always,
 }
 
-/// What a client wants of a server.
+/// What a client asks of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientConfig {
     /// See [`Goal`].
     pub goal: Goal,
     /// See [`TlsWish`].
     pub tls: TlsWish,
-    /// The best reply style to ask for; servers may settle for less.
+    /// The best reply style to request; the server may support only a simpler one.
     pub best_style: ReplyStyle,
     /// Whether to ask for `base:allocation`.
     pub allocation: bool,
-    /// Requests that may be in flight.
+    /// Maximum number of requests in flight.
     pub depth_max: u32,
 }
 
 impl ClientConfig {
-    /// To use the export called `name`, with the best the server offers, 128 requests in flight.
+    /// A configuration for using the export called `name`, without TLS, with the best reply style
+    /// that the server offers and at most 128 requests in flight.
     pub fn connect(name: impl Into<String>) -> ClientConfig {
         ClientConfig {
             goal: Goal::Connect(name.into()),
@@ -64,15 +66,16 @@ impl ClientConfig {
 /// An export as its server describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoteExport {
-    /// The canonical name, or the one asked for.
+    /// The canonical name, or the requested name if the server sent none.
     pub name: String,
-    /// A line for people.
+    /// A one-line description for people.
     pub description: String,
-    /// Its size.
+    /// Its size in bytes.
     pub size_bytes: u64,
-    /// What it supports.
+    /// The features it supports.
     pub features: TransmissionFlags,
-    /// Its size constraints; 512 bytes, 4 KiB, 32 MiB where the server said nothing.
+    /// Its block sizes; 512 bytes, 4 KiB and 32 MiB (minimum, preferred, maximum payload) if the
+    /// server sent none.
     pub block_sizes: BlockSizes,
 }
 
@@ -81,14 +84,14 @@ pub struct RemoteExport {
 pub struct ListedExport {
     /// Its name.
     pub name: String,
-    /// A line for people.
+    /// A one-line description for people.
     pub description: String,
 }
 
-/// What [`Handshake::receive`] found. Send `out` after each.
+/// What [`Handshake::receive`] found. Send `out` after every event.
 #[derive(Debug)]
 pub enum HandshakeEvent {
-    /// Read more behind what is left.
+    /// No whole message is left. Keep the rest, and append more input to it.
     NeedInput,
     /// Run the TLS handshake, then call [`Handshake::tls_started`].
     StartTls,
@@ -126,9 +129,9 @@ enum Stage {
     Over,
 }
 
-/// The longest reply to one option.
+/// Maximum data length of a reply to an option, in bytes.
 const REPLY_BYTES_MAX: usize = 64 << 10;
-/// Replies to all options together: room for a very long list.
+/// Maximum total length of the replies to all options, in bytes: room for a very long list.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 20;
 
 impl Handshake {
@@ -158,8 +161,8 @@ impl Handshake {
         }
     }
 
-    /// Takes whole messages off the front of `input` and appends what is to be sent to `out`.
-    /// The receive buffer must hold a message whole: 65,556 bytes.
+    /// Takes whole messages off the front of `input` and appends the bytes to send to `out`. The
+    /// receive buffer must have room for a whole message: 65,556 bytes.
     pub fn receive(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> HandshakeEvent {
         loop {
             let step = match self.stage {
@@ -181,17 +184,17 @@ impl Handshake {
         }
     }
 
-    /// Tells the session that TLS is up.
+    /// Tells the session that TLS is established.
     pub fn tls_started(&mut self, out: &mut Vec<u8>) {
         if self.stage == Stage::Tls {
             self.after_tls(out);
         }
     }
 
-    /// What it means that the server closed its side now.
+    /// The error that results if the server closes its side now.
     pub fn end_of_input(&self) -> ClientError {
         match self.stage {
-            // The only way a server can refuse this option.
+            // A server can refuse this option only by closing the connection.
             Stage::ExportName => ClientError::Refused {
                 option: option::EXPORT_NAME,
                 reply: rep::ERR_UNKNOWN,

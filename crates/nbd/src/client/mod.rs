@@ -1,9 +1,10 @@
 //! The client half: a handshake, then a transmission.
 //!
-//! Fed and drained like the server half: `receive` takes whole messages off the front of the
-//! unread input; `out` is to be sent. Requests are pipelined: each carries a `tag` of the
-//! driver's, under which its data and its outcome come back, in any order. The number of
-//! requests in flight is fixed at the start and nothing is allocated per request.
+//! It is driven like the server half: `receive` takes whole messages off the front of the unread
+//! input, and the driver sends the contents of `out`. Requests are pipelined: the driver gives each
+//! one a `tag`, which the events with its data and its result carry; these may come in any order.
+//! The maximum number of requests in flight is fixed at the start, and nothing is allocated per
+//! request.
 //!
 //! ```
 //! use forebay_nbd::client::{ClientConfig, ClientEvent, Handshake, HandshakeEvent};

@@ -1,4 +1,5 @@
-//! The client's side of the transmission phase: requests out, replies in, in any order.
+//! The client's side of the transmission phase: it sends requests and receives replies in any
+//! order.
 
 use super::coverage::Coverage;
 use super::error::ClientError;
@@ -12,50 +13,50 @@ use crate::wire::{
     STRING_BYTES_MAX, STRUCTURED_REPLY_MAGIC, chunk,
 };
 
-/// Most error chunks of one reply: one for each sector of the longest payload.
+/// Maximum number of error chunks in one reply: one for each sector of the longest payload.
 const ERRORS_MAX: u32 = 1 << 16;
 
 /// What [`Transmission::receive`] found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientEvent {
-    /// Nothing whole is left: keep the rest (at most 48 bytes), read more behind it.
+    /// No whole message is left. Keep the rest (at most 48 bytes), and append more input to it.
     NeedInput,
-    /// `length` bytes that belong `at` bytes into the read called `tag` follow: take them with
-    /// [`Transmission::take_payload`] or [`Transmission::payload_received`].
+    /// `length` bytes of data for the read with tag `tag` follow; they begin `at` bytes into it.
+    /// Take them with [`Transmission::take_payload`] or [`Transmission::payload_received`].
     Data {
-        /// The request.
+        /// Tag of the request.
         tag: u64,
         /// Where in the request's range the data begins, in bytes from its start.
         at: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// `length` bytes that belong `at` bytes into the read called `tag` are zero.
+    /// `length` bytes of the read with tag `tag` are zero; they begin `at` bytes into it.
     Zeroes {
-        /// The request.
+        /// Tag of the request.
         tag: u64,
         /// Where in the request's range the zeroes begin, in bytes from its start.
         at: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// The next extent of the block status called `tag`.
+    /// The next extent of the block status request with tag `tag`.
     Extent {
-        /// The request.
+        /// Tag of the request.
         tag: u64,
         /// Its length and status.
         extent: StatusExtent,
     },
-    /// The request called `tag` is done.
+    /// The request with tag `tag` is done.
     Done {
-        /// The request.
+        /// Tag of the request.
         tag: u64,
-        /// Whether it succeeded. Data of a read that failed is not to be used.
+        /// Whether the request succeeded. If a read failed, do not use its data.
         result: Result<(), ErrorCode>,
     },
-    /// The data announced before has not been taken; this many bytes are missing.
+    /// The driver has not taken all of the announced data; this many bytes remain.
     Payload(u64),
-    /// The session is over. What was in flight is in [`Transmission::in_flight`].
+    /// The session is over. [`Transmission::in_flight`] lists the requests that got no reply.
     Failed(ClientError),
 }
 
@@ -72,21 +73,22 @@ pub struct Transmission {
     failure: Option<ClientError>,
 }
 
-/// A request in flight, or the room for one.
+/// A slot for one request in flight; free if `request` is `None`.
 #[derive(Debug, Default)]
 struct Slot {
     request: Option<Request>,
     tag: u64,
     error: Option<ErrorCode>,
-    /// Error chunks that have arrived.
+    /// Number of error chunks received.
     errors: u32,
-    /// Bytes that have arrived (reads), or whether any extent has (block status).
+    /// The bytes of a read that have arrived.
     coverage: Coverage,
+    /// Number of block status extents received.
     extents: u64,
     generation: u32,
 }
 
-/// A chunk whose payload is being read, and the slot it answers.
+/// The slot that a chunk answers, and whether the chunk is the last of its reply.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     slot: u32,
@@ -110,7 +112,7 @@ struct Header {
     flags: u16,
     kind: u16,
     cookie: Cookie,
-    /// The error number of a simple reply; the payload's length of a chunk.
+    /// The error number of a simple reply, or the payload length of a chunk in bytes.
     value: u64,
 }
 
@@ -134,12 +136,13 @@ impl Transmission {
         }
     }
 
-    /// Registers a request and returns its header, which is to be sent, followed by `length`
-    /// bytes of payload for a write. `tag` comes back with its events.
+    /// Registers a request and returns the header to send; for a write, `length` bytes of payload
+    /// must follow it. The events of the request carry `tag`.
     ///
     /// # Errors
-    /// [`ClientError::Full`] when too many are in flight; [`ClientError::Request`] when the
-    /// server would refuse it. Nothing is registered then.
+    /// [`ClientError::Full`] when too many requests are in flight, [`ClientError::Request`] when
+    /// the server would refuse the request, or the error that ended the session. Nothing is
+    /// registered then.
     pub fn submit(
         &mut self,
         tag: u64,
@@ -172,7 +175,7 @@ impl Transmission {
         Ok(request.encode(extended))
     }
 
-    /// The request that ends the session. Send it once nothing is in flight.
+    /// Ends the session and returns the request to send. Call this only when nothing is in flight.
     pub fn disconnect(&mut self) -> RequestHeader {
         self.state = State::Failed;
         self.failure = Some(ClientError::Closed);
@@ -196,12 +199,12 @@ impl Transmission {
         self.rules.style
     }
 
-    /// Whether block status can be asked for.
+    /// Whether block status requests are possible.
     pub fn has_allocation(&self) -> bool {
         self.context.is_some()
     }
 
-    /// What the server said with the last error; empty if nothing.
+    /// The server's message for the last error; empty if it sent none.
     pub fn last_message(&self) -> String {
         String::from_utf8_lossy(&self.message).into_owned()
     }
@@ -258,8 +261,8 @@ impl Transmission {
         }
     }
 
-    /// Takes data announced by the last event off the front of `input`: all that is missing, or
-    /// what there is. Empty when none is missing.
+    /// Takes announced data off the front of `input`: all that remains, or as much as `input`
+    /// holds. Returns an empty slice when none remains.
     pub fn take_payload<'a>(&mut self, input: &mut &'a [u8]) -> &'a [u8] {
         let State::Data { left, .. } = self.state else { return &[] };
         let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
@@ -270,10 +273,10 @@ impl Transmission {
     }
 
     /// Tells the session that the driver read `bytes` bytes of data itself, straight from the
-    /// socket to where they belong.
+    /// socket into their destination.
     ///
     /// # Panics
-    /// If that is more than is missing: the stream would be read out of step.
+    /// If `bytes` is more than remains: the session would lose its place in the stream.
     pub fn payload_received(&mut self, bytes: u64) {
         if bytes == 0 {
             return;
@@ -369,7 +372,7 @@ impl Transmission {
         Ok(None)
     }
 
-    /// `Ok(None)` when the fixed part of the payload has not arrived.
+    /// Handles a chunk. Returns `Ok(None)` when the fixed part of its payload has not arrived.
     fn chunk(
         &mut self,
         header: Header,
@@ -437,7 +440,8 @@ impl Transmission {
         Ok(Some(event))
     }
 
-    /// Marks a part of a read as arrived; returns where in the request it begins.
+    /// Marks part of a read as arrived, and returns its offset in bytes from the start of the
+    /// request.
     fn cover(
         &mut self,
         request: Request,
@@ -451,7 +455,7 @@ impl Transmission {
         if fits { Ok(begin) } else { Err("a chunk that overlaps another") }
     }
 
-    /// Reads the head of a block status chunk; false when it has not arrived.
+    /// Reads the head of a block status chunk. Returns false when it has not arrived.
     fn status(
         &mut self,
         header: Header,
@@ -532,7 +536,7 @@ impl Transmission {
     }
 }
 
-/// How the server broke the protocol.
+/// How the server violated the protocol.
 type Broken = &'static str;
 type Step = Result<Option<ClientEvent>, Broken>;
 const NEED_INPUT: Step = Ok(Some(ClientEvent::NeedInput));

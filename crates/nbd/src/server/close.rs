@@ -2,11 +2,11 @@
 
 use crate::wire::{OPTION_MAGIC, REQUEST_MAGIC};
 
-/// Why the server ends a session. After any of these the session takes no more input.
+/// Why the server ends a session. Afterwards the session accepts no more input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The client sent DISC: answer what is in flight, then close.
+    /// The client sent DISC: answer the requests in flight, then close.
     #[error("the client disconnected")]
     Disconnected,
     /// The client sent NBD_OPT_ABORT: send the acknowledgement, then close.
@@ -27,14 +27,14 @@ pub enum CloseReason {
          ({REQUEST_MAGIC:#010x}, or its extended form)"
     )]
     RequestMagic(u32),
-    /// Client flags that mean nothing or were not offered.
+    /// The client set flags that are unknown or were not offered.
     #[error("the client set flags that were not offered: {0:#010x}")]
     ClientFlags(u32),
     /// An option other than EXPORT_NAME from a client that does not speak fixed newstyle.
     #[error("the client sent options without speaking the fixed newstyle handshake")]
     NotFixedNewstyle,
-    /// NBD_OPT_EXPORT_NAME for an export that does not exist or may not be used this way; the
-    /// option has no way to say so.
+    /// NBD_OPT_EXPORT_NAME for an export that does not exist or that the client may not use this
+    /// way; the option has no error reply.
     #[error("the client cannot use the export that it named")]
     ExportRefused,
     /// NBD_OPT_EXPORT_NAME after extended headers were agreed on.
@@ -43,17 +43,18 @@ pub enum CloseReason {
     /// More options, or more bytes of options, than any honest client sends.
     #[error("the client sent too many options")]
     OptionFlood,
-    /// Bytes after NBD_OPT_STARTTLS before the answer to it; they may not be the client's.
+    /// Bytes arrived after NBD_OPT_STARTTLS and before TLS started; they may not be the client's.
     #[error("the client sent plaintext after NBD_OPT_STARTTLS")]
     PlaintextAfterStartTls,
-    /// A payload too large to be read and thrown away, in bytes.
+    /// The client announced a payload of this many bytes, which is too large to read and discard.
     #[error("the client announced a payload of {0} bytes")]
     PayloadTooLarge(u64),
 }
 
 impl CloseReason {
-    /// Whether the client ended the session properly, so that requests in flight are answered
-    /// before the connection is closed; otherwise it is closed at once (their effects stay).
+    /// Whether the client ended the session properly. If so, the server answers the requests in
+    /// flight before it closes the connection; otherwise it closes the connection at once. Either
+    /// way, the effects of requests in flight remain.
     pub const fn is_graceful(self) -> bool {
         matches!(self, CloseReason::Disconnected | CloseReason::Aborted)
     }

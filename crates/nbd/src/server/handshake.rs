@@ -11,40 +11,41 @@ use crate::wire::{
     STRING_BYTES_MAX, clipped, option, option_reply as rep, protocol_string,
 };
 
-/// How the server treats TLS, for the whole of a connection.
+/// How the server treats TLS on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TlsPolicy {
-    /// There is no TLS here; STARTTLS is refused.
+    /// The server does not offer TLS; it refuses STARTTLS.
     #[default]
     Unavailable,
-    /// Nothing is said or served before TLS.
+    /// Until TLS is active, the server refuses every option except STARTTLS and ABORT.
     Required,
-    /// The client may choose TLS, and must for exports that ask for it.
+    /// TLS is optional, except for exports that require it.
     Selective,
 }
 
 /// Whether clients may list the exports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ListPolicy {
-    /// They may.
+    /// Clients may list the exports.
     #[default]
     Open,
-    /// They must know the name.
+    /// Clients may not list the exports; they must know the name of one.
     Closed,
 }
 
-/// What a server offers during the handshake, and how much patience it has.
+/// What a server offers during the handshake, and its limits on what clients send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerConfig {
     /// See [`TlsPolicy`].
     pub tls: TlsPolicy,
     /// See [`ListPolicy`].
     pub list: ListPolicy,
-    /// The best reply style on offer; clients may settle for less.
+    /// The best reply style to offer; clients may choose a simpler one.
     pub best_style: ReplyStyle,
-    /// Options after which a client is taken for an attacker.
+    /// Maximum number of options; the server closes the session of a client that sends more.
     pub options_max: u32,
-    /// Bytes of options after which a client is taken for an attacker.
+    /// Maximum total length of options in bytes, headers included; the server closes the session of
+    /// a client that sends more.
     pub option_bytes_max: u64,
 }
 
@@ -63,15 +64,15 @@ impl Default for ServerConfig {
 /// What [`Handshake::receive`] found.
 #[derive(Debug)]
 pub enum HandshakeEvent {
-    /// Nothing whole is left: keep the rest (at most 15 bytes), read more behind it.
+    /// No whole message is left. Keep the rest (at most 15 bytes), and append more input to it.
     NeedInput,
-    /// An option was answered: send `out`, then go on. (A driver that sends before going on
-    /// holds at most one option's answer, however many options a client piles up.)
+    /// An option was answered: send `out`, then continue. (A driver that sends before it continues
+    /// holds at most one option's answer, however many options the client has queued.)
     Answered,
     /// Send `out`, run the TLS handshake on the connection, call [`Handshake::tls_started`], and
-    /// go on with what comes out of TLS. If TLS fails, close the connection.
+    /// continue with the decrypted stream. If TLS fails, close the connection.
     StartTls,
-    /// An export was chosen: send `out` and go on with the transmission. The handshake is over.
+    /// An export was chosen: send `out` and continue with the transmission. The handshake is over.
     Ready(Box<Transmission>),
     /// The session is over; send `out` before closing.
     Close(CloseReason),
@@ -103,12 +104,12 @@ enum State {
     Closed(CloseReason),
 }
 
-/// The longest option data that is kept to be looked at. Enough for a name and a dozen queries
-/// of greatest length.
+/// Maximum length of option data that the server parses, in bytes. Enough for a name and a dozen
+/// queries of maximum length.
 const DATA_BYTES_MAX: usize = 64 << 10;
 
 impl Handshake {
-    /// Begins a session; the greeting is appended to `out`.
+    /// Begins a session and appends the greeting to `out`.
     pub fn start(config: ServerConfig, out: &mut Vec<u8>) -> Handshake {
         let flags = HandshakeFlags::FIXED_NEWSTYLE | HandshakeFlags::NO_ZEROES;
         out.extend_from_slice(&GREETING_MAGIC.to_be_bytes());
@@ -194,7 +195,8 @@ impl Handshake {
         }
     }
 
-    /// Tells the session that TLS is up. Everything negotiated before is forgotten.
+    /// Tells the session that TLS is established. The session discards everything negotiated
+    /// before.
     pub fn tls_started(&mut self) {
         if let State::Tls = self.state {
             self.tls_active = true;
@@ -204,7 +206,8 @@ impl Handshake {
         }
     }
 
-    /// From now on options are answered with "shutting down".
+    /// Makes the session refuse every later option except ABORT because the server is shutting
+    /// down.
     pub fn shut_down(&mut self) {
         self.shutting_down = true;
     }
@@ -225,7 +228,8 @@ impl Handshake {
         HandshakeEvent::Close(reason)
     }
 
-    /// Reads an option's header and decides what becomes of its data.
+    /// Reads an option's header and decides whether to parse its data or to skip it and answer with
+    /// an error.
     fn option_header(&mut self, input: &mut &[u8]) -> Option<HandshakeEvent> {
         let mut fields = Fields(input);
         let (Some(magic), Some(option), Some(length)) = (fields.u64(), fields.u32(), fields.u32())
@@ -257,7 +261,7 @@ impl Handshake {
         None
     }
 
-    /// The error for options whose data need not be looked at.
+    /// The error for an option that the server can refuse without parsing its data.
     fn refused_outright(&self, option: u32, length: u32) -> Option<u32> {
         use option::*;
         if matches!(option, EXPORT_NAME) {
@@ -408,7 +412,7 @@ impl Handshake {
         HandshakeEvent::Answered
     }
 
-    /// The export called `name`, or the error for INFO and GO.
+    /// Finds the export called `name`, or returns the error for INFO and GO.
     fn find(&self, name: &str, exports: &(impl Exports + ?Sized)) -> Result<ExportInfo, u32> {
         // Clients without TLS must not learn which of the hidden names exist.
         let hides = self.config.tls == TlsPolicy::Selective && !self.tls_active;
@@ -420,7 +424,8 @@ impl Handshake {
         }
     }
 
-    /// Answers the contexts, but for the final reply, which is returned.
+    /// Appends the replies that name contexts, and returns the type of the final reply, which the
+    /// caller appends.
     fn meta_context(
         &mut self,
         option: u32,
@@ -430,7 +435,7 @@ impl Handshake {
     ) -> u32 {
         let select = option == option::SET_META_CONTEXT;
         if select {
-            self.allocation_of = None; // replaced by this call, even if it fails
+            self.allocation_of = None; // this option replaces the selection, even if it fails
         }
         if self.style == ReplyStyle::Simple {
             return rep::ERR_INVALID;
@@ -452,13 +457,13 @@ impl Handshake {
 
     fn ready(&mut self, name: &str, export: ExportInfo) -> HandshakeEvent {
         let allocation = self.allocation_of.as_deref() == Some(name) && export.allocation;
-        // Nothing may follow on this state machine; the transmission has the stream now.
+        // This state machine accepts no more input: the transmission phase owns the stream.
         self.state = State::Closed(CloseReason::Disconnected);
         HandshakeEvent::Ready(Box::new(Transmission::new(export, self.style, allocation)))
     }
 }
 
-/// What is said to people with an error.
+/// The message for people that goes with an error.
 fn refusal(answer: u32) -> &'static str {
     match answer {
         rep::ERR_UNSUP => "this server does not support this option",

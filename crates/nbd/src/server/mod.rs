@@ -1,11 +1,11 @@
 //! The server half: a handshake, then a transmission.
 //!
-//! Both are state machines that are fed bytes and say what to do. A driver keeps a receive
-//! buffer, hands its unread part to `receive`, which takes whole messages off the front, and
-//! acts on the event it returns; on `NeedInput` it keeps what is left, reads more from the
-//! socket behind it, and tries again. Whatever `receive` appends to `out` is to be sent, in
-//! order with the driver's own replies; each call appends at most one message (one option's
-//! answer, in the handshake), so memory is bounded by how fast the caller drains `out`.
+//! Both are state machines that take bytes and return events. A driver keeps a receive buffer,
+//! passes its unread part to `receive`, which takes whole messages off the front, and acts on the
+//! event it returns. On `NeedInput` the driver keeps what is left, appends more from the socket,
+//! and tries again. The driver sends whatever `receive` appends to `out`, in order with its own
+//! replies. Each call appends at most one message (in the handshake, one option's answer), so
+//! memory is bounded by how fast the driver drains `out`.
 //!
 //! ```
 //! use forebay_block::Volume;

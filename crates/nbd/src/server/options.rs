@@ -6,7 +6,7 @@ use crate::wire::{
     protocol_string,
 };
 
-/// The data of INFO and GO: an export's name and what the client wants to know.
+/// The data of INFO and GO: an export's name and the types of information requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InfoRequest<'a> {
     pub name: &'a str,
@@ -37,7 +37,7 @@ pub(super) struct ContextQueries<'a> {
 }
 
 impl<'a> ContextQueries<'a> {
-    /// Every query is checked to lie within the data, so that iteration cannot fail.
+    /// Parses the data and checks that every query is valid, so that iteration cannot fail.
     pub fn parse(data: &'a [u8]) -> Option<ContextQueries<'a>> {
         let mut fields = Fields(data);
         let export = Self::string(&mut fields)?;
@@ -81,8 +81,8 @@ pub(super) fn put_server(option: u32, export: &ExportInfo, out: &mut Vec<u8>) {
     put_reply(option, option_reply::SERVER, &data, out);
 }
 
-/// Appends everything there is to say about an export: size, flags and block sizes always, name
-/// and description when asked for.
+/// Appends the information about an export: always its size, flags and block sizes, and its name
+/// and description when requested.
 pub(super) fn put_info(
     option: u32,
     request: &InfoRequest<'_>,

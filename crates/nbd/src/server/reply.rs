@@ -1,8 +1,8 @@
 //! Replies, in the three styles that a session may negotiate.
 //!
 //! Encoders are values, not part of the session: a worker that completes a request later, or out of
-//! order, needs only the [`ReplyStyle`] and the [`Request`]. A header is a small array; the data
-//! follows it from its own place.
+//! order, needs only the [`ReplyStyle`] and the [`Request`]. A header is a small array; the driver
+//! sends the data after it, straight from the data's own buffer.
 
 use core::ops::Deref;
 
@@ -23,7 +23,7 @@ pub enum ChunkStyle {
     Extended,
 }
 
-/// What precedes the data of a reply, or all of a reply that has none.
+/// The bytes that precede the data of a reply, or the whole reply if it has no data.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyHeader {
     bytes: [u8; ReplyHeader::BYTES_MAX],
@@ -31,7 +31,7 @@ pub struct ReplyHeader {
 }
 
 impl ReplyHeader {
-    /// The longest header.
+    /// Length of the longest header, in bytes.
     pub const BYTES_MAX: usize = 48;
 
     #[inline]
@@ -57,8 +57,8 @@ impl Deref for ReplyHeader {
 }
 
 impl ReplyStyle {
-    /// The header of a successful read; exactly `request.length` bytes of data follow. Use it
-    /// only when all of them are at hand, since it cannot be taken back.
+    /// The header of a successful read; exactly `request.length` bytes of data must follow. Send it
+    /// only when all of the data is available: it cannot be taken back.
     #[inline]
     pub fn data(self, request: &Request) -> ReplyHeader {
         match self {
@@ -72,12 +72,13 @@ impl ReplyStyle {
         }
     }
 
-    /// The reply to a request that succeeded and has nothing to return.
+    /// The reply to a request that succeeded and returns no data.
     #[inline]
     pub fn done(self, request: &Request) -> ReplyHeader {
         match self {
             ReplyStyle::Simple => simple(0, request),
-            // A simple reply is four bytes shorter, and allowed for what carries no payload.
+            // A simple reply is four bytes shorter, and allowed for commands whose replies have no
+            // payload.
             ReplyStyle::Structured if !replies_with_chunks(request.command) => simple(0, request),
             ReplyStyle::Structured => ChunkStyle::Structured.none(request),
             ReplyStyle::Extended => ChunkStyle::Extended.none(request),
@@ -97,7 +98,8 @@ impl ReplyStyle {
         }
     }
 
-    /// As [`ReplyStyle::error`], with a message for people where the style has room for one.
+    /// Appends the reply of [`ReplyStyle::error`] to `out`, with a message for people if the style
+    /// can carry one.
     pub fn error_with_message(
         self,
         request: &Request,
@@ -119,7 +121,7 @@ impl ReplyStyle {
         out.extend_from_slice(message.as_bytes());
     }
 
-    /// The encoders of single chunks, where replies have any.
+    /// The encoders of single chunks; `None` for simple replies, which have no chunks.
     #[inline]
     pub const fn chunks(self) -> Option<ChunkStyle> {
         match self {
@@ -130,19 +132,20 @@ impl ReplyStyle {
     }
 }
 
-/// Chunks of one reply may be sent in any order and between other replies, but the one marked
-/// `last` ends it. Together, data and holes cover a successful read exactly, without overlap; a
-/// read with [`CommandFlags::DF`] gets one chunk of data only.
+/// Chunks of one reply may be sent in any order and between other replies, but the chunk marked
+/// `last` ends the reply. Together, data and holes must cover a successful read exactly, without
+/// overlap; a read with [`CommandFlags::DF`] gets a single chunk of data.
 impl ChunkStyle {
-    /// The header of `length` bytes of data that begin at `offset` of the export. `length` is
-    /// not zero and fits in 32 bits with 8 to spare.
+    /// The header for `length` bytes of data that begin at byte `offset` of the export. `length`
+    /// must be at least 1 and at most `u32::MAX - 8`.
     #[inline]
     pub fn data(self, request: &Request, offset: u64, length: u64, last: bool) -> ReplyHeader {
         debug_assert!(length > 0 && length <= u64::from(u32::MAX) - 8);
         self.header(request, chunk::OFFSET_DATA, 8 + length, last).put(offset.to_be_bytes())
     }
 
-    /// A part of a read that is all zeroes; `length` is not zero.
+    /// A chunk for a part of a read that is all zeroes. `length` must not be zero, nor the request
+    /// have [`CommandFlags::DF`].
     pub fn hole(self, request: &Request, offset: u64, length: u32, last: bool) -> ReplyHeader {
         debug_assert!(length > 0 && !request.flags.contains(CommandFlags::DF));
         self.header(request, chunk::OFFSET_HOLE, 12, last)
@@ -150,15 +153,15 @@ impl ChunkStyle {
             .put(length.to_be_bytes())
     }
 
-    /// Nothing more: ends a reply.
+    /// A chunk without content, which ends a reply.
     pub fn none(self, request: &Request) -> ReplyHeader {
         self.header(request, chunk::NONE, 0, true)
     }
 
-    /// The whole reply to BLOCK_STATUS for `base:allocation`: `extents` lie one behind the
-    /// other from the request's offset on. Empty ones are left out, equal neighbours joined,
-    /// and the list ends where the request or the style says it must; no extents at all means
-    /// "allocated, contents unknown".
+    /// Appends the whole reply to BLOCK_STATUS for `base:allocation`. `extents` must be contiguous
+    /// and begin at the request's offset. Empty extents are dropped, neighbours with equal flags
+    /// are merged, and the list ends where the request or the style requires it. Without any
+    /// extent, the reply says "allocated, contents unknown" for the whole request.
     pub fn block_status(
         self,
         request: &Request,
@@ -170,7 +173,8 @@ impl ChunkStyle {
             ChunkStyle::Structured => (4, 8),
             ChunkStyle::Extended => (8, 16),
         };
-        // The lengths are not known yet: reserve the head and fill it in afterwards.
+        // The payload length is not known yet: reserve room for the header and fill it in
+        // afterwards.
         let header_bytes = self.header(request, self.status_chunk(), 0, true).len() + prefix;
         out.resize(start + header_bytes, 0);
         let count = self.put_extents(request, extents, out);
@@ -205,7 +209,8 @@ impl ChunkStyle {
         let mut count = 0;
         let mut put = |extent: StatusExtent| match self {
             ChunkStyle::Structured => {
-                // A longer extent ends the list: what follows would not be adjacent.
+                // An extent that had to be shortened ends the list: the next one would not be
+                // adjacent.
                 let length = extent.length.min(EXTENT_BYTES_MAX_COMPACT) as u32;
                 out.extend_from_slice(&length.to_be_bytes());
                 out.extend_from_slice(&extent.flags.0.to_be_bytes());
@@ -264,13 +269,14 @@ impl ChunkStyle {
     }
 }
 
-/// The longest extent of a 32-bit descriptor, kept a multiple of every minimum block size.
+/// The longest extent that a 32-bit descriptor may report, in bytes: a multiple of every minimum
+/// block size.
 const EXTENT_BYTES_MAX_COMPACT: u64 = u32::MAX as u64 - 0xffff;
 
-/// The most descriptors in one reply; a client asks again for the rest.
+/// Maximum number of descriptors in one reply; the client sends another request for the rest.
 const EXTENTS_MAX: usize = 4096;
 
-/// The number by which `base:allocation` goes in replies.
+/// The context ID of `base:allocation` in replies.
 pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
 
 #[inline]
@@ -285,7 +291,8 @@ const fn replies_with_chunks(command: Command) -> bool {
     matches!(command, Command::Read | Command::BlockStatus)
 }
 
-/// The two codes that the protocol keeps for special requests become EINVAL elsewhere.
+/// Returns `code`, or EINVAL in place of the two codes that the protocol reserves for certain
+/// requests.
 fn admissible(request: &Request, code: ErrorCode) -> ErrorCode {
     let allowed = match code {
         ErrorCode::NotSupported => {
@@ -340,7 +347,7 @@ mod tests {
         let error =
             golden(&[&magic, &[0, 1, 0x80, 1], &COOKIE, &[0, 0, 0, 6], &[0, 0, 0, 5, 0, 0]]);
         assert_eq!(*style.error(&read, ErrorCode::Io), error);
-        // Success without payload stays simple: shorter, and every client takes it.
+        // Success without payload gets a simple reply: it is shorter, and every client accepts it.
         assert_eq!(style.done(&request(Command::Write)).len(), 16);
     }
 

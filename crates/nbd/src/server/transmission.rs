@@ -15,14 +15,14 @@ use crate::wire::{Command, CommandFlags, Cookie, PAYLOAD_BYTES_DEFAULT, Transmis
 /// What [`Transmission::receive`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Nothing whole is left: keep the rest (at most 31 bytes), read more behind it.
+    /// No whole message is left. Keep the rest (at most 31 bytes), and append more input to it.
     NeedInput,
-    /// A sound request. After a write, take [`Request::payload_bytes`] bytes of payload with
+    /// A valid request. After a write, take [`Request::payload_bytes`] bytes of payload with
     /// [`Transmission::take_payload`] or [`Transmission::payload_received`].
     Request(Request),
-    /// The payload of the write before has not been taken; this many bytes are missing.
+    /// The driver has not taken all of the last write's payload; this many bytes remain.
     Payload(u64),
-    /// A request that cannot be done. The error reply is in `out`.
+    /// A request that was refused. The error reply is in `out`.
     Rejected(Cookie, ErrorCode),
     /// The session is over.
     Close(CloseReason),
@@ -53,8 +53,8 @@ impl Transmission {
         Transmission { state: State::Header, shutting_down: false, rules, export }
     }
 
-    /// Takes the next message off the front of `input`. An error reply, if that is all there is
-    /// to say, is appended to `out`.
+    /// Takes the next message off the front of `input`. If the message is an invalid request, the
+    /// error reply is appended to `out`.
     #[inline]
     pub fn receive(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Event {
         match self.state {
@@ -83,8 +83,8 @@ impl Transmission {
         }
     }
 
-    /// Takes payload of the last request off the front of `input`: all that is missing, or what
-    /// there is. Empty when none is missing.
+    /// Takes payload of the last request off the front of `input`: all that remains, or as much as
+    /// `input` holds. Returns an empty slice when none remains.
     pub fn take_payload<'a>(&mut self, input: &mut &'a [u8]) -> &'a [u8] {
         let State::Payload(left) = self.state else { return &[] };
         let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
@@ -94,12 +94,12 @@ impl Transmission {
         payload
     }
 
-    /// Tells the session that the driver read `bytes` bytes of payload itself, straight from
-    /// the socket to where they belong.
+    /// Tells the session that the driver read `bytes` bytes of payload itself, straight from the
+    /// socket into their destination.
     ///
     /// # Panics
-    /// If that is more than is missing: the stream would be read out of step, and data taken
-    /// for requests.
+    /// If `bytes` is more than remains: the session would lose its place in the stream and mistake
+    /// data for requests.
     pub fn payload_received(&mut self, bytes: u64) {
         if bytes == 0 {
             return;
@@ -120,13 +120,13 @@ impl Transmission {
         reason
     }
 
-    /// From now on every request is answered with ESHUTDOWN; those handed out before are the
-    /// driver's to finish.
+    /// Makes the session answer every later request except DISC with ESHUTDOWN. The driver must
+    /// finish the requests that it already has.
     pub fn shut_down(&mut self) {
         self.shutting_down = true;
     }
 
-    /// How replies are to be encoded.
+    /// The style in which to encode replies.
     pub fn reply_style(&self) -> ReplyStyle {
         self.rules.style
     }
@@ -136,7 +136,7 @@ impl Transmission {
         &self.export
     }
 
-    /// The transmission flags that the client was told.
+    /// The transmission flags that were advertised to the client.
     pub fn features(&self) -> TransmissionFlags {
         self.rules.features
     }
@@ -146,7 +146,7 @@ impl Transmission {
         Event::Close(reason)
     }
 
-    /// Bytes that follow the header, whether or not the request is any good.
+    /// Number of bytes that follow the header, even if the request is invalid.
     #[inline]
     fn payload_announced(&self, raw: &RawRequest) -> u64 {
         let carries = match self.rules.style {
@@ -188,7 +188,7 @@ impl Transmission {
         }
     }
 
-    /// Answers a bad request, once its payload is out of the way.
+    /// Answers an invalid request once its payload has been discarded.
     #[cold]
     fn reject(
         &mut self,
@@ -198,8 +198,8 @@ impl Transmission {
         input: &mut &[u8],
         out: &mut Vec<u8>,
     ) -> Event {
-        // With extended headers the client knows the limit and has no excuse; otherwise up to
-        // 32 MiB are not held against it, whatever was advertised.
+        // With extended headers the client must respect the advertised limit; otherwise payloads of
+        // up to 32 MiB are tolerated, whatever was advertised.
         let discard_max = match self.rules.style {
             ReplyStyle::Extended => self.rules.payload_bytes_max,
             _ => self.rules.payload_bytes_max.max(u64::from(PAYLOAD_BYTES_DEFAULT)),

@@ -1,4 +1,4 @@
-//! A server over a vector of bytes, driven like a real one, and raw messages to throw at it.
+//! A server over a vector of bytes, driven like a real one, and raw messages to send to it.
 
 #![allow(dead_code)] // each test file uses its own part
 
@@ -13,12 +13,12 @@ use forebay_nbd::{
 
 pub const DISK_BYTES: u64 = 64 << 10;
 
-/// How the server answers reads where chunks are agreed on.
+/// How the server answers reads when chunks have been negotiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadStyle {
     /// One chunk.
     Whole,
-    /// 512-byte chunks, last one first, zero ones as holes.
+    /// 512-byte chunks, last one first; chunks of zeroes as holes.
     Shredded,
 }
 
@@ -28,14 +28,14 @@ pub enum Phase {
     Closed(CloseReason),
 }
 
-/// A server that answers at once, or holds answers back to give them in reverse.
+/// A server that answers at once, or holds answers back to send them in reverse order.
 pub struct MemoryServer {
     pub exports: Vec<ExportInfo>,
     pub phase: Phase,
     pub disk: Vec<u8>,
     pub out: Vec<u8>,
     pub read_style: ReadStyle,
-    /// Answers are kept until the input runs dry, then given last first.
+    /// Whether answers are held back until the input is used up, then sent last first.
     pub reversed: bool,
     pub tls: bool,
     pub requests: Vec<Request>,
@@ -45,7 +45,7 @@ pub struct MemoryServer {
     writing: Option<(Request, usize)>,
 }
 
-/// An export with everything switched on.
+/// An export with all features.
 pub fn export(name: &str) -> ExportInfo {
     let mut export = ExportInfo::new(Volume(0), name, DISK_BYTES);
     export.description = format!("about {name}");
@@ -90,7 +90,7 @@ impl MemoryServer {
         }
     }
 
-    /// A server past its handshake, whose greeting and option replies are out of the way.
+    /// A server past its handshake, whose greeting and option replies have been taken out.
     pub fn transmitting(style: ReplyStyle, export: ExportInfo) -> MemoryServer {
         let name = export.name.clone();
         let mut server = MemoryServer::new(ServerConfig::default(), vec![export]);
@@ -120,7 +120,7 @@ impl MemoryServer {
         }
     }
 
-    /// The client closes its side.
+    /// Closes the client's side.
     pub fn end_of_input(&mut self) -> CloseReason {
         let unread = self.unread.len();
         match &mut self.phase {
@@ -141,7 +141,7 @@ impl MemoryServer {
         }
     }
 
-    /// One event; false when nothing more can be done.
+    /// Handles one event. Returns false when nothing more can be done.
     fn step(&mut self, rest: &mut &[u8]) -> bool {
         match &mut self.phase {
             Phase::Closed(_) => false,
@@ -301,7 +301,7 @@ pub fn extended(command: u16, flags: u16, cookie: u64, offset: u64, length: u64)
 /// A reply to an option: the option, the reply type, the data.
 pub type OptionReply = (u32, u32, Vec<u8>);
 
-/// Takes apart what a server sent during the handshake, greeting excluded.
+/// Parses what a server sent during the handshake, without the greeting.
 pub fn option_replies(mut bytes: &[u8]) -> Vec<OptionReply> {
     let mut replies = Vec::new();
     while !bytes.is_empty() {
@@ -325,8 +325,8 @@ pub struct Reply {
     pub payload: Vec<u8>,
 }
 
-/// Takes apart what a server sent in transmission. `read_bytes` is how much data follows a
-/// successful simple reply.
+/// Parses what a server sent in the transmission phase. `read_bytes` is the length of the data that
+/// follows a successful simple reply.
 pub fn replies(mut bytes: &[u8], read_bytes: usize) -> Vec<Reply> {
     let mut replies = Vec::new();
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! Frames that are lent.
+//! Tests of frames that are lent.
 
 use super::*;
 
@@ -12,7 +12,8 @@ fn no_effect_writes_to_what_is_lent() {
         world.requests.open(RequestId(1), 4096).fill(0x11);
         world.fill_slot(2, 0x22);
         let mut loans = Vec::new();
-        // A copy, a zeroing, a device's read of a part, straight or bounced, and of all.
+        // A copy, a zeroing, and device reads: of a part of the frame, directly or bounced, and of
+        // the whole frame.
         for step in 0..4 {
             let before = world.frame_bytes(2).to_vec();
             loans.push((world.executor.lend(Frame(2), 0, 4096).unwrap(), before));
@@ -40,14 +41,15 @@ fn no_effect_writes_to_what_is_lent() {
     }
 }
 
-/// Requests of which a reader without a lock borrows a frame at the worst moment, for as long as it takes to look again.
+/// Requests during which a reader without the lock briefly borrows a frame at the worst moment, as
+/// a reader does before its second check.
 struct Meddler<'a> {
     requests: &'a mut OwnedRequests,
     published: Arc<Published>,
     borrowed: Vec<Loan>,
 }
 
-// SAFETY: as its requests.
+// SAFETY: as for the inner requests.
 unsafe impl Requests for Meddler<'_> {
     fn data(&mut self, request: RequestId) -> MemorySlice {
         self.borrowed.push(self.published.borrow_piece(2));
@@ -86,7 +88,7 @@ fn a_read_may_be_answered_with_lent_memory() {
     for (n, from) in [(0, frame(5, 0, 0).place), (1, frame(2, 0, 0).place)] {
         let to = request(1, n * 4096, 0).place;
         queue.push(Effect::Copy { from, to, length: 4096 });
-        // The requests hold the loans, and look whether this changes them.
+        // The requests hold the loans, and check that this does not change them.
         queue.push(Effect::Zero { to: from, length: 4096 });
     }
     queue.push(Effect::Reply { request: RequestId(1), result: Ok(()) });
