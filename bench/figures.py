@@ -21,7 +21,7 @@ The tables of papers.py come from studies, which `make papers` runs into target/
 run first.
 
 FOREBAY=path of the binary (target/release/forebay). FOREBAY_TRACES=folder of the public traces (../shared/traces
-beside the repository). FIGURES_AT_ONCE=number of programs that run at the same time (2).
+beside the repository). FIGURES_AT_ONCE=number of programs to run in parallel (default 2).
 """
 
 from __future__ import annotations

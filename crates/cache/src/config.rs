@@ -117,6 +117,23 @@ pub struct FlashConfig {
 }
 
 impl FlashConfig {
+    /// A flash tier for unit tests, of `entries_max` entries: it admits everything, and reads single blocks.
+    #[cfg(test)]
+    pub(crate) fn plain(geometry: Geometry, layout: FlashLayout, entries_max: u32) -> FlashConfig {
+        FlashConfig {
+            geometry,
+            layout,
+            entries_max,
+            regions_reserved: 1,
+            recovery_chunk_pages: 1,
+            admission: AdmissionParameters::default(),
+            promote_after: 1,
+            line_blocks: 1,
+            queues: Default::default(),
+            written: Default::default(),
+        }
+    }
+
     /// The most reads from flash that the slots layout counts.
     pub const SLOTS_READINGS_MAX: u8 = 31;
 

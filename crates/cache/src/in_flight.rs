@@ -1,8 +1,8 @@
 //! The requests in flight, and where each of them is.
 //!
 //! A request is in one place at any time. Some places have lists; only [`InFlight::push`] and [`InFlight::pop`]
-//! change a list, and each list belongs to one place. So what waits, and how many, has one owner, whoever keeps
-//! the lists.
+//! change a list, and each list belongs to one place. Therefore [`InFlight`] always knows which requests wait, and
+//! for what, although other types hold the lists.
 
 use core::ops::{Index, IndexMut};
 

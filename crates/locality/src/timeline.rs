@@ -81,8 +81,8 @@ impl Timeline {
         self.end - self.now
     }
 
-    /// Returns whether so many blocks are kept that renumbering would gain too few times for its
-    /// cost.
+    /// Returns whether too many blocks are kept: renumbering them would cost more than the few times
+    /// that it would free are worth.
     pub(crate) fn is_crowded(&self) -> bool {
         self.kept > self.end_max / 8 * 7
     }

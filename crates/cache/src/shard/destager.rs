@@ -296,18 +296,11 @@ mod tests {
     /// blocks.
     pub(super) fn holding(keys: &[BlockKey]) -> Cache {
         let geometry = Geometry::for_device(64 << 20, 4096).expect("a device of that size");
-        let flash = FlashConfig {
+        let flash = FlashConfig::plain(
             geometry,
-            layout: FlashLayout::Log { replacement: LogReplacement::Frequency },
-            entries_max: 8,
-            regions_reserved: 1,
-            recovery_chunk_pages: 1,
-            admission: crate::AdmissionParameters::default(),
-            promote_after: 1,
-            line_blocks: 1,
-            queues: Default::default(),
-            written: Default::default(),
-        };
+            FlashLayout::Log { replacement: LogReplacement::Frequency },
+            8,
+        );
         let mut cache = Cache::new(CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(4) });
         (0..3).for_each(|_| _ = cache.attach(VolumeConfig::new(1 << 20)));
         for (n, &key) in keys.iter().enumerate() {

@@ -103,18 +103,11 @@ mod tests {
     /// A cache over flash whose index holds four blocks.
     fn small() -> Cache {
         let geometry = Geometry::for_device(64 << 20, 4096).expect("a device of that size");
-        let flash = FlashConfig {
+        let flash = FlashConfig::plain(
             geometry,
-            layout: FlashLayout::Log { replacement: LogReplacement::Frequency },
-            entries_max: 1,
-            regions_reserved: 1,
-            recovery_chunk_pages: 1,
-            admission: crate::AdmissionParameters::default(),
-            promote_after: 1,
-            line_blocks: 1,
-            queues: Default::default(),
-            written: Default::default(),
-        };
+            FlashLayout::Log { replacement: LogReplacement::Frequency },
+            1,
+        );
         let config = CacheConfig {
             dram_blocks: 1,
             spare_frames: 1,

@@ -33,11 +33,11 @@ pub struct FailingStore {
 /// Where the dirty blocks are that could not be destaged, or which of them are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirtyLeft {
-    /// So many blocks stay on the flash tier.
+    /// Number of dirty blocks on the flash tier, where they stay.
     OnFlash(u64),
-    /// So many blocks stay on the flash tier or in memory: the engine still runs.
+    /// Number of dirty blocks on the flash tier and in memory. The engine still runs, so none is lost.
     OnFlashOrInMemory(u64),
-    /// So many blocks stay in memory: the engine still runs, and has no flash tier.
+    /// Number of dirty blocks in memory. The engine has no flash tier, but still runs, so none is lost.
     InMemory(u64),
     /// The engine has ended, and acknowledged data is lost.
     NewestLost {
@@ -53,7 +53,7 @@ pub enum DirtyLeft {
         /// Blocks with lost writes.
         lost: u64,
     },
-    /// The engine has ended and has no flash tier: so many dirty blocks are lost.
+    /// Number of dirty blocks that are lost: the engine has ended, and has no flash tier.
     AllLost(u64),
 }
 

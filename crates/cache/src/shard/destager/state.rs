@@ -18,7 +18,7 @@
 //! `end` of `Idle`. Any other call that does not fit the state is a bug of the caller, and panics.
 //!
 //! Two kinds of work outlast the state in which they began: writes to late stores (`apart.rs`), and
-//! records that are on their way to a log that has failed (`carry.rs`).
+//! appends of carried records after the log has failed (`carry.rs`).
 
 use forebay_block::Volume;
 use forebay_effect::IoError;

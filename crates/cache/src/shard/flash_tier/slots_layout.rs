@@ -416,18 +416,7 @@ mod tests {
         let geometry = Geometry::for_device(bytes, 4096).and_then(|g| g.in_slots(bytes, None));
         let geometry = geometry.expect("a device of that size");
         let slots = SlotsConfig { blocks: 4, cells, promote_dirty_after: 1, give_up_copies: true };
-        let flash = FlashConfig {
-            geometry,
-            layout: FlashLayout::Slots(slots),
-            entries_max: 8,
-            regions_reserved: 1,
-            recovery_chunk_pages: 1,
-            admission: crate::AdmissionParameters::default(),
-            promote_after: 1,
-            line_blocks: 1,
-            queues: Default::default(),
-            written: Default::default(),
-        };
+        let flash = FlashConfig::plain(geometry, FlashLayout::Slots(slots), 8);
         let config = CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(2) };
         let mut cache = Cache::new(config);
         cache.attach(VolumeConfig::new(1 << 20));
