@@ -15,7 +15,7 @@ use forebay_device::file::sync_name;
 const RANDOM_BYTES: usize = 32;
 /// Minimum length of a token, in bytes. Shorter ones can be guessed.
 const TOKEN_BYTES_MIN: usize = 16;
-/// Maximum number of bytes read from a token file. A larger file holds something else.
+/// Maximum length of a token file, in bytes. A larger file holds something else.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// A token file that cannot be used.
@@ -78,9 +78,14 @@ impl Token {
             return Err(TokenError::Exposed { path: path.to_owned() });
         }
         let mut text = String::new();
-        file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+        // One byte more shows that the file is too long.
+        file.take(TOKEN_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+        let is_too_long = text.len() as u64 > TOKEN_BYTES_MAX;
         let token = text.trim();
-        if token.len() < TOKEN_BYTES_MIN || !token.bytes().all(|b| b.is_ascii_graphic()) {
+        if is_too_long
+            || token.len() < TOKEN_BYTES_MIN
+            || !token.bytes().all(|b| b.is_ascii_graphic())
+        {
             return Err(TokenError::Malformed { path: path.to_owned() });
         }
         Ok(Token(token.to_owned()))
@@ -175,7 +180,9 @@ mod tests {
         assert!(matches!(Token::read_or_create(&path), Err(TokenError::Exposed { .. })));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert!(Token::read(&path).unwrap().is("0123456789abcdef"));
-        for bad in ["", "short", "two words of some length"] {
+        let long = "0123456789abcdef".repeat(257);
+        let padded = format!("0123456789abcdef{}", " ".repeat(5000));
+        for bad in ["", "short", "two words of some length", &long, &padded] {
             fs::write(&path, bad).unwrap();
             assert!(matches!(Token::read(&path), Err(TokenError::Malformed { .. })), "{bad}");
         }
