@@ -92,6 +92,11 @@ impl Startup {
         shard.recovery.tombstone(&mut shard.tiers, &mut shard_context!(world), key);
     }
 
+    /// The log could not start. If the cache has refused to start before, it has said why.
+    pub fn log_failed(world: &mut World, error: LogError) {
+        refuse(world, error);
+    }
+
     /// Whether recovery has returned all records and they have not been settled.
     #[inline]
     pub fn must_place_records(&self, world: &World) -> bool {

@@ -13,6 +13,7 @@ use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::pass_through::Others;
 use crate::shard::{Forgotten, Shard};
+use crate::startup::Startup;
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::world::{Turn, shard_context};
@@ -367,10 +368,7 @@ impl Cache {
                     self.serve(Some(report));
                 }
             }
-            StartEvent::Failed(error) => {
-                self.world.lifecycle.fail();
-                self.world.notices.push(Notice::Failed(error));
-            }
+            StartEvent::Failed(error) => Startup::log_failed(&mut self.world, error),
         }
     }
 
@@ -459,6 +457,7 @@ mod tests {
     use crate::policy::{Acknowledge, WritePolicy};
     use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
+    use forebay_flash::LogError;
 
     #[test]
     fn the_end_of_a_destage_lets_no_request_go_that_a_change_of_policy_holds() {
@@ -485,5 +484,16 @@ mod tests {
             0,
             "nothing holds it any more"
         );
+    }
+
+    #[test]
+    fn a_start_that_fails_for_two_reasons_gives_the_first() {
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.world.lifecycle.start();
+        let [first, second] = [IoError::Corrupt, IoError::Device].map(LogError::Io);
+        cache.handle_start(StartEvent::Failed(first.clone()));
+        cache.handle_start(StartEvent::Failed(second));
+        assert_eq!(cache.poll_notice(), Some(Notice::Failed(first)));
+        assert_eq!(cache.poll_notice(), None);
     }
 }

@@ -196,9 +196,8 @@ impl LateWrites {
         for shard in &mut s.world.shards {
             shard.destager.part(&mut shard.tiers, awaited);
         }
-        active.skipped |= awaited;
-        active.volumes &= !awaited;
         writing.awaited = VolumeSet::EMPTY;
+        active.part(awaited);
         self.check_shards(&s.world.shards);
         s.world.stats.cleanings_parted += 1;
         // The other awaited volumes had no place for a write, or their records were busy.

@@ -96,4 +96,31 @@ impl Cleaning {
             paused,
         }
     }
+
+    /// Continues without these volumes: what is written to them ends apart, and failures of writes
+    /// to them count when they settle.
+    pub fn part(&mut self, volumes: VolumeSet) {
+        self.skipped |= volumes;
+        self.volumes &= !volumes;
+        self.failed &= !volumes;
+        self.error = self.error.filter(|_| !self.failed.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_block::Volume;
+
+    #[test]
+    fn a_failure_of_a_volume_from_which_a_cleaning_has_parted_does_not_count_for_the_cleaning() {
+        let [late, kept] = [Volume(1), Volume(2)].map(VolumeSet::only);
+        let error = |failed| {
+            let mut cleaning = Cleaning::new(Work::Evict, 0, false);
+            (cleaning.failed, cleaning.error) = (failed, Some(IoError::Device));
+            cleaning.part(late);
+            cleaning.error
+        };
+        assert_eq!([error(late), error(late | kept)], [None, Some(IoError::Device)]);
+    }
 }

@@ -192,8 +192,10 @@ pub(super) struct Job {
     pub starved: VolumeSet,
     /// A dirty record could not be read from flash. It stays dirty; the others continue.
     pub unreadable: bool,
-    /// The error of the last write that failed.
+    /// The error of the last write that failed, of a volume in `failing`.
     error: Option<IoError>,
+    /// Volumes to which a write failed and from which the job has not parted.
+    failing: VolumeSet,
     /// Volumes to which a write failed, and those to be left out: no more writes to them are tried.
     failed: VolumeSet,
     /// Volumes written to.
@@ -212,6 +214,7 @@ impl Job {
             starved: VolumeSet::EMPTY,
             unreadable: false,
             error: None,
+            failing: VolumeSet::EMPTY,
             failed: skipped,
             volumes: VolumeSet::EMPTY,
             several,
@@ -242,16 +245,21 @@ impl Job {
     /// A write to the volume has failed.
     pub fn note_failed(&mut self, volume: Volume, error: IoError) {
         self.failed.insert(volume);
+        self.failing.insert(volume);
         self.error = Some(error);
     }
 
     /// Continues without these volumes. Returns those of them that no writes were tried to any more,
-    /// and the error of the last write that failed, of any volume.
+    /// and the error of the last write that failed, of any volume. If writes failed only to these
+    /// volumes, the error counts when they settle, and not for the job.
     pub fn part(&mut self, volumes: VolumeSet) -> (VolumeSet, Option<IoError>) {
         let failed = self.failed & volumes;
         self.failed |= volumes;
         self.volumes &= !volumes;
-        (failed, self.error)
+        let error = self.error;
+        self.failing &= !volumes;
+        self.error = error.filter(|_| !self.failing.is_empty());
+        (failed, error)
     }
 
     /// The state of a job whose writes have ended.
@@ -373,5 +381,21 @@ mod tests {
         job.note_failed(kept, IoError::Device);
         let only = VolumeSet::only(kept);
         assert_eq!(job.part(only), (only, Some(IoError::Device)), "it counts when it settles");
+    }
+
+    #[test]
+    fn the_error_of_a_volume_from_which_a_job_has_parted_does_not_count_for_the_job() {
+        let (kept, parted) = (Volume(1), Volume(2));
+        let mut job = Job::new(VolumeSet::EMPTY, true, VolumeSet::EMPTY);
+        let error = |job: &Job| match job.written() {
+            JobState::Written { error, .. } => error,
+            JobState::Busy => panic!("its writes have ended"),
+        };
+        job.note_failed(parted, IoError::Device);
+        job.part(VolumeSet::only(parted));
+        assert_eq!(error(&job), None);
+        job.note_failed(kept, IoError::NoSpace);
+        job.part(VolumeSet::only(Volume(3)));
+        assert_eq!(error(&job), Some(IoError::NoSpace));
     }
 }
