@@ -7,7 +7,7 @@
 //! the store.
 
 use std::sync::{Arc, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_block::{Content, ContentRun};
 use forebay_device::Holes;
@@ -18,6 +18,8 @@ use crate::shared::Shared;
 
 /// Most calls of the cache for one answer; the client asks again for the rest.
 const ROUNDS_MAX: u32 = 64;
+/// How long a question waits before it is looked at again if it overlaps a change whose client is gone.
+const ABANDONED_WAIT: Duration = Duration::from_millis(10);
 /// After holding the engine's lock, the thread does not take it for this many times as long.
 /// Otherwise a client that queries without pause would delay all reads and writes.
 const PAUSES: u32 = 3;
@@ -56,8 +58,16 @@ fn work(queries: &VolumeQueries, shared: &Weak<Shared>) {
             state = queries.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
-        let holes = state.holes.clone();
+        let (holes, closed) = (state.holes.clone(), state.closed);
         drop(state);
+        if !closed && awaits_abandoned(shared, &question, &mut throttle) {
+            // Other questions about the volume come first.
+            state = queries.lock();
+            state.questions.push_back(question);
+            let waited = queries.wake.wait_timeout(state, ABANDONED_WAIT);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            continue;
+        }
         let runs = answer(shared, &question, holes.as_deref(), &mut throttle);
         if let Some(shared) = shared.upgrade() {
             shared.tell(&question, runs);
@@ -87,6 +97,19 @@ impl LockThrottle {
         self.until = ended + PAUSES * (ended - began);
         result
     }
+}
+
+/// Whether the answer must wait, as a read of the range would, because a change that overlaps it is
+/// in flight and its client is gone.
+fn awaits_abandoned(
+    shared: &Weak<Shared>,
+    question: &Question,
+    throttle: &mut LockThrottle,
+) -> bool {
+    let Question { volume, offset, length, .. } = *question;
+    shared.upgrade().is_some_and(|engine| {
+        throttle.with_lock(&engine, |core| core.awaits_abandoned(volume, offset, length))
+    })
 }
 
 fn answer(
@@ -124,13 +147,14 @@ fn nothing_known(question: &Question) -> Vec<ContentRun> {
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use crate::core::tests::{SIZE, started, write};
+    use crate::core::tests::{SIZE, lending, started, write};
     use crate::queries::{AllocationQueries, Contents};
     use crate::session::Session;
-    use forebay_block::{Nanos, Volume};
-    use forebay_cache::Held;
+    use forebay_block::{Flags, Nanos, Volume};
+    use forebay_cache::{CacheConfig, Held};
     use forebay_device::Doorbell;
     use std::sync::Mutex;
+    use std::sync::atomic::Ordering;
 
     const BLOCK: u64 = 4096;
 
@@ -203,6 +227,33 @@ mod tests {
         // Once it is there, the store is believed.
         *slow.engine.lock().unwrap() = Weak::new();
         assert_eq!(ask(&mut session, (Volume(0), BLOCK, BLOCK), 9), [(Content::Hole, BLOCK)]);
+    }
+
+    #[test]
+    fn an_answer_comes_after_a_change_that_a_lost_client_left_behind() {
+        let (core, stuck) = lending(CacheConfig::dram_only(4));
+        let bell = Arc::new(Doorbell::new().unwrap());
+        let slow: Arc<dyn Holes> = Arc::new(Slow::default());
+        let queries = AllocationQueries::new([Some(slow)]);
+        let shared = Arc::new(Shared::new(core, Clock::start(), bell, queries));
+        let mut gone = Session::open(shared.clone()).unwrap();
+        let mut session = Session::open(shared.clone()).unwrap();
+        stuck.store(true, Ordering::Relaxed);
+        let durable = write(0).with_flags(Flags::FUA);
+        assert_eq!(gone.submit(&mut vec![durable], &mut Vec::new()), 1);
+        gone.abandon();
+        session.ask_contents(7, Volume(0), 0, 2 * BLOCK, 9);
+        session.ask_contents(8, Volume(0), 2 * BLOCK, BLOCK, 9);
+        let mut done = Vec::new();
+        assert_eq!(session.wait(None, &mut done), 1, "only one overlaps the change");
+        assert_eq!(session.contents().map(|c| c.tag).collect::<Vec<_>>(), [8]);
+        stuck.store(false, Ordering::Relaxed);
+        while gone.reap(&mut done) > 0 {
+            shared.lock().pass_timeout(Nanos(3));
+        }
+        done.clear();
+        while session.wait(None, &mut done) > 0 {}
+        assert_eq!(session.contents().map(|c| c.tag).collect::<Vec<_>>(), [7]);
     }
 
     #[test]

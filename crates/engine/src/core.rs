@@ -182,6 +182,12 @@ impl Core {
         self.update_published();
     }
 
+    /// Whether a change of these bytes is in flight whose client is gone.
+    pub fn awaits_abandoned(&self, volume: Volume, offset: u64, length: u64) -> bool {
+        let read = Submission::new(0, volume, Op::Read, offset, length, None);
+        self.table.has_abandoned() && self.table.awaits_abandoned(&read)
+    }
+
     /// From now on, reads of the session may be answered with lent memory.
     pub fn lend_to(&mut self, session: u32) {
         self.table.session(session).borrows = true;

@@ -222,6 +222,34 @@ fn a_client_that_vanishes_is_noticed_while_it_waits_for_memory() {
     served.stop();
 }
 
+/// Goal: replies that nobody will read take no memory from others, however long the client's last
+/// request takes. Method: replies from memory fill the socket; one more request waits for a slow
+/// store.
+#[test]
+fn a_client_that_vanishes_leaves_only_the_memory_of_its_requests_in_flight() {
+    let served = Served::start_slow("read_latency = '4s'", "", None);
+    let mut client = Client::connect(&served);
+    client.write(0, 4 * MIB, 7);
+    client.reply(0);
+    (0..3).for_each(|_| client.request(READ, 0, 4 * MIB));
+    client.request(READ, u64::from(32 * MIB), 4 * KIB);
+    served.wait_for_in_flight(1);
+    let used = |status: &serde_json::Value| {
+        status["nbd"]["request_memory"]["bytes"].as_u64().expect("a number")
+    };
+    assert!(used(&served.status()) > u64::from(4 * MIB));
+    drop(client);
+    let status = loop {
+        let status = served.status();
+        if used(&status) < u64::from(64 * KIB) {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(status["in_flight"], 1, "it kept the memory until its last request ended");
+    served.stop();
+}
+
 #[test]
 fn a_stop_ends_a_connection_that_waits_for_memory() {
     let served = Served::start("stall_timeout = '1h'\n");

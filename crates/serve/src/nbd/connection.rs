@@ -199,7 +199,7 @@ impl<'a> Connection<'a> {
             }
         };
         drop(visit);
-        self.note_unanswered();
+        self.wait_for_unanswered();
         end
     }
 
@@ -621,12 +621,35 @@ impl<'a> Connection<'a> {
         end
     }
 
-    /// Also records the requests that were in flight when the client left, if they take effect.
-    fn note_unanswered(&mut self) {
-        let Some(notes) = &self.notes else { return };
-        let (session, slots) = (&mut self.session, &self.slots);
-        note(notes, session, slots, &self.done);
-        session.wait_for_all(|session, done| note(notes, session, slots, done));
+    /// Waits for the requests that were in flight when the client left, and records those that take
+    /// effect. The server and its devices decide how long that takes, so other connections get all
+    /// other memory at once, and that of each request as soon as it ends.
+    fn wait_for_unanswered(&mut self) {
+        if let Some(notes) = &self.notes {
+            note(notes, &self.session, &self.slots, &self.done);
+        }
+        self.keep_only_in_flight();
+        let (notes, slots, memory) = (&self.notes, &self.slots, &mut self.memory);
+        self.session.wait_for_all(|session, done| {
+            if let Some(notes) = notes {
+                note(notes, session, slots, done);
+            }
+            done.iter().for_each(|d| memory.release(slots[d.request.tag as usize].cost));
+        });
+    }
+
+    /// Drops all that only the client could use, and gives back all memory except that of requests
+    /// in flight.
+    fn keep_only_in_flight(&mut self) {
+        let answered = self.done.drain(..).map(|d| d.request.tag as u32);
+        self.free.extend(answered);
+        self.free.extend(self.session.contents().map(|contents| contents.tag as u32));
+        let all: u64 = self.slots.iter().map(|slot| slot.cost).sum();
+        let free: u64 = self.free.iter().map(|&tag| self.slots[tag as usize].cost).sum();
+        (self.input, self.output) = (Input::empty(), Output::default());
+        (self.pending, self.payload) = (None, None);
+        self.held_bytes = all - free;
+        self.memory.keep_only(self.held_bytes);
     }
 
     fn has_room(&self) -> bool {

@@ -141,6 +141,14 @@ impl Memory {
         }
     }
 
+    /// Releases all but `bytes` of the memory in use, and all that is lent, kept or claimed beyond
+    /// that.
+    pub fn keep_only(&mut self, bytes: u64) {
+        self.claim = None;
+        self.release(self.used_bytes - bytes);
+        self.trim();
+    }
+
     /// A buffer for data, out of the reserved memory.
     pub fn buffer(&mut self, bytes: u64) -> AlignedBuffer {
         self.pool.take(bytes as usize)
@@ -211,6 +219,20 @@ mod tests {
         drop(modest);
         assert_eq!((budget.status(64).bytes, budget.status(64).waiting), (0, 0));
         assert!(memory(&budget).reserve(66 * MIB));
+    }
+
+    #[test]
+    fn a_connection_that_ends_keeps_only_the_memory_of_what_is_in_flight() {
+        let budget = budget();
+        let (mut lost, mut other) = (memory(&budget), memory(&budget));
+        assert!(lost.reserve(66 * MIB) && !lost.reserve(66 * MIB));
+        assert!(!other.reserve(66 * MIB));
+        lost.keep_only(MIB);
+        assert!(!lost.is_lent() && !lost.waits());
+        assert_eq!(budget.status(64).bytes, MIB);
+        assert!(other.reserve(66 * MIB));
+        lost.release(MIB);
+        assert_eq!(budget.status(64).bytes, 66 * MIB);
     }
 
     #[test]

@@ -119,12 +119,14 @@ impl Output {
             let count = self.gather(&mut slices);
             match write(&slices[..count]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(sent) => self.advance(sent, &mut free),
+                Ok(sent) => {
+                    self.advance(sent, &mut free);
+                    any = true;
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => return Err(e),
             }
-            any = true;
         }
         Ok(any)
     }
@@ -236,5 +238,16 @@ mod tests {
         }
         assert!(taken == expected);
         assert_eq!((buffers, cost, output.waits_since()), (333, 667, None));
+    }
+
+    #[test]
+    fn a_signal_during_a_send_is_no_sign_of_the_client() {
+        let mut output = Output::default();
+        output.heads().extend_from_slice(&[1; 8]);
+        output.push(1, Instant::now());
+        let mut answers = [io::ErrorKind::Interrupted, io::ErrorKind::WouldBlock].into_iter();
+        let write = |_: &[IoSlice<'_>]| Err(answers.next().expect("two calls").into());
+        assert!(!output.send(write, |_, _| ()).unwrap());
+        assert!(output.send(|slices| Ok(slices[0].len()), |_, _| ()).unwrap());
     }
 }

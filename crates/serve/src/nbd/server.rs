@@ -236,7 +236,7 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
         shared.counts.refuse();
         return Ok(());
     }
-    let number = shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
+    let number = shared.counts.accepted.load(Ordering::Relaxed);
     let session = shared.engine.session().map_err(|e| io::Error::other(e.to_string()))?;
     let socket = Arc::new(socket);
     let busy = Arc::new(AtomicBool::new(false));
@@ -253,6 +253,7 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
         shared.counts.open.fetch_sub(1, Ordering::Relaxed);
     }
     let thread = spawned?;
+    shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
     let mut connections = shared.connections();
     connections.retain(|c| !c.thread.is_finished());
     connections.push(Connection { socket, thread, busy });
