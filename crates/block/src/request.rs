@@ -50,6 +50,10 @@ impl Flags {
     /// Fail rather than zero slowly.
     pub const FAST_ZERO: Flags = Flags(4);
 
+    /// A read only brings data into the cache, because the client may soon read them. The counters
+    /// of reads leave it out.
+    pub const PREFETCH: Flags = Flags(8);
+
     /// Whether every flag of `other` is set.
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -81,6 +85,11 @@ impl Request {
     /// A request without flags.
     pub const fn new(time: Nanos, volume: Volume, op: Op, offset: u64, length: u64) -> Request {
         Request { time, volume, op, flags: Flags::NONE, offset, length }
+    }
+
+    /// Whether it only brings data into the cache.
+    pub fn is_prefetch(&self) -> bool {
+        self.op == Op::Read && self.flags.contains(Flags::PREFETCH)
     }
 
     /// First block touched and number of blocks; zero blocks for an empty request.

@@ -204,6 +204,7 @@ impl Cache {
         assert!(self.has_room(), "more requests in flight than the cache was built for");
         self.world.begin_call(time);
         if op == Op::Read
+            && !request.is_prefetch()
             && self.missed.take() != Some((volume, offset, length))
             && let Some((frame, at)) = self.world.read_hit(volume, offset, length)
         {

@@ -71,6 +71,7 @@ impl Front {
         if id != INTERNAL {
             let stats = &mut state.stats;
             match op {
+                Op::Read if request.is_prefetch() => stats.prefetches += 1,
                 Op::Read => {
                     stats.reads += 1;
                     stats.read_bytes += length;

@@ -95,6 +95,11 @@ pub(crate) struct RequestState {
 }
 
 impl RequestState {
+    /// Whether it only brings data into the cache.
+    pub fn is_prefetch(&self) -> bool {
+        self.op == Op::Read && self.flags.contains(Flags::PREFETCH)
+    }
+
     /// A request that has just arrived; its range lies in its volume.
     pub fn new(id: RequestId, request: &Request, bypass: bool) -> RequestState {
         let Request { volume, op, flags, offset, length, .. } = *request;

@@ -50,6 +50,9 @@ sums! {
         pub zeroes: u64,
         /// Flush requests.
         pub flushes: u64,
+        /// Requests to bring data into the cache. No other counter of requests or block accesses
+        /// includes them.
+        pub prefetches: u64,
         /// Requests answered with an error.
         pub errors: u64,
         /// Bytes read by clients.
@@ -79,7 +82,7 @@ sums! {
 }
 
 impl VolumeStats {
-    /// Requests of all kinds.
+    /// Requests of all kinds, except prefetches.
     pub const fn requests(&self) -> u64 {
         self.reads + self.writes + self.zeroes + self.flushes
     }

@@ -294,8 +294,8 @@ impl Core {
     /// does nothing for any other request. The tape is the same either way.
     fn read_hit(&mut self, now: Nanos, session: u32, r: &mut Submission) -> Option<Loans> {
         let request = r.at(now);
-        let buffer =
-            r.buffer.as_mut().filter(|b| r.op == Op::Read && b.len() as u64 >= r.length)?;
+        let reads = r.op == Op::Read && !request.is_prefetch();
+        let buffer = r.buffer.as_mut().filter(|b| reads && b.len() as u64 >= r.length)?;
         let (frame, at) = self.cache.handle_hit(request, || self.table.next_id())?;
         let bytes = r.length as u32;
         if self.readers.lacks(frame) && self.may_publish() {

@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_block::{Nanos, Op, SECTOR_BYTES, Volume};
+use forebay_block::{Flags, Nanos, Op, SECTOR_BYTES, Volume};
 use forebay_cache::Cache;
 use forebay_device::{Executor, Published};
 use forebay_effect::Frame;
@@ -158,7 +158,8 @@ impl Readers {
 #[inline]
 pub(crate) fn read(published: &Published, borrows: bool, r: &mut Submission) -> Option<Loans> {
     let buffer = r.buffer.as_mut().filter(|buffer| buffer.len() as u64 >= r.length)?;
-    if r.op != Op::Read || r.length == 0 || (r.offset | r.length) & (SECTOR_BYTES - 1) != 0 {
+    let reads = r.op == Op::Read && !r.flags.contains(Flags::PREFETCH);
+    if !reads || r.length == 0 || (r.offset | r.length) & (SECTOR_BYTES - 1) != 0 {
         return None;
     }
     let block_bytes = u64::from(published.frame_bytes());
@@ -224,6 +225,25 @@ mod tests {
         assert_eq!(stats(&core).reads, 1);
         core.report_all_hits();
         assert_eq!((stats(&core).reads, stats(&core).read_hits.tier1), (3, 3));
+    }
+
+    #[test]
+    fn a_prefetch_is_counted_apart_wherever_its_block_is() {
+        let shared = shared(lending(CacheConfig::dram_only(4)).0);
+        let mut session = Session::open(shared.clone()).unwrap();
+        for request in [write(1), read(1), read(1)] {
+            assert_eq!(ask(&mut session, request).len(), 1);
+        }
+        for block in [1, 2] {
+            let prefetch = read(block).with_flags(Flags::PREFETCH);
+            assert_eq!(ask(&mut session, prefetch).len(), 1);
+        }
+        assert_eq!(ask(&mut session, read(2)).len(), 1);
+        let mut core = shared.lock();
+        core.report_all_hits();
+        let VolumeStats { reads, read_bytes, read_hits, prefetches, .. } = stats(&core);
+        assert_eq!((reads, read_bytes, prefetches), (3, 3 * 4096, 2));
+        assert_eq!((read_hits.tier1, read_hits.miss), (3, 0), "block 2 was brought in");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use forebay_block::{Nanos, Volume};
+use forebay_block::{Flags, Nanos, Volume};
 use forebay_device::{AlignedBuffer, Doorbell, Published};
 use forebay_results::LatencyRecorder;
 
@@ -239,6 +239,9 @@ impl Session {
             let volume = d.request.volume.0 as usize;
             if latency.len() <= volume {
                 latency.resize_with(volume + 1, LatencyRecorder::coarse);
+            }
+            if d.request.flags.contains(Flags::PREFETCH) {
+                continue;
             }
             latency[volume].record(d.request.op, now.saturating_sub(d.arrived));
         }

@@ -116,7 +116,7 @@ pub struct Quiesced {
 /// What clients asked for and what became of it.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Workload {
-    /// Requests of all kinds.
+    /// Requests of all kinds, except prefetches.
     pub requests: u64,
     /// Read requests.
     pub reads: u64,
@@ -126,6 +126,9 @@ pub struct Workload {
     pub zeroes: u64,
     /// Flushes.
     pub flushes: u64,
+    /// Requests to bring data into the cache (CACHE of NBD). `requests`, `hits` and the other counters of
+    /// requests do not include them.
+    pub prefetches: u64,
     /// Requests answered with an error.
     pub errors: u64,
     /// Bytes that clients read.
@@ -351,6 +354,7 @@ fn workload(s: &VolumeStats, latency: &LatencyRecorder) -> Workload {
         writes: s.writes,
         zeroes: s.zeroes,
         flushes: s.flushes,
+        prefetches: s.prefetches,
         errors: s.errors,
         read_bytes: s.read_bytes,
         write_bytes: s.write_bytes,

@@ -322,7 +322,7 @@ impl<'a> Connection<'a> {
         let volume = self.transmission.export().volume;
         let (op, flags, length) = match request.to_block(Nanos(0), volume) {
             Some(r) => (r.op, r.flags, r.length),
-            None => (Op::Read, Flags::NONE, request.length.min(PREFETCH_BYTES_MAX)),
+            None => (Op::Read, Flags::PREFETCH, request.length.min(PREFETCH_BYTES_MAX)),
         };
         let (tag, offset) = (self.occupy(Slot { request, cost }), request.offset);
         self.submissions.push(Submission { tag, volume, op, flags, offset, length, buffer });

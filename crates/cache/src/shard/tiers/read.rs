@@ -364,7 +364,8 @@ impl Tiers {
         }
     }
 
-    /// Counts an access once, however often its piece is evaluated.
+    /// Counts an access once, however often its piece is evaluated. A prefetch is no access of the
+    /// client.
     pub(super) fn count(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -377,6 +378,9 @@ impl Tiers {
         }
         let request = &context.front.requests[piece.request];
         let (volume, op) = (request.volume, request.op);
+        if request.is_prefetch() {
+            return;
+        }
         if let Some(queues) = self.flash.queues()
             && !request.bypass
             && reaches_flash(op, found)
