@@ -432,6 +432,19 @@ fn without_tls_starttls_is_refused_and_tls_never_demanded() {
 }
 
 #[test]
+fn without_tls_an_export_that_requires_it_is_not_served() {
+    let secret = ExportInfo { tls_required: true, ..exports()[0].clone() };
+    let hidden = || server_of(ServerConfig::default(), vec![secret.clone()]);
+    let mut server = hidden();
+    for number in [OPT_INFO, GO] {
+        assert_eq!(verdict(&mut server, number, &go_data(&secret.name, &[])), UNKNOWN);
+    }
+    let mut server = hidden();
+    server.feed(&option(EXPORT_NAME, secret.name.as_bytes()));
+    assert_eq!(server.closed(), Some(CloseReason::ExportRefused));
+}
+
+#[test]
 fn where_tls_is_required_nothing_else_is_answered_before_it() {
     let config = ServerConfig { tls: TlsPolicy::Required, ..ServerConfig::default() };
     let mut server = server_with(config);

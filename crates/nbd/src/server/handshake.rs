@@ -417,10 +417,10 @@ impl Handshake {
         // Clients without TLS must not learn which of the hidden names exist.
         let hides = self.config.tls == TlsPolicy::Selective && !self.tls_active;
         match exports.lookup(name) {
-            Some(export) if export.tls_required && hides => Err(rep::ERR_TLS_REQD),
-            Some(export) => Ok(export),
-            None if hides => Err(rep::ERR_TLS_REQD),
-            None => Err(rep::ERR_UNKNOWN),
+            // (Where TLS is not offered, such an export does not exist.)
+            Some(export) if self.tls_active || !export.tls_required => Ok(export),
+            _ if hides => Err(rep::ERR_TLS_REQD),
+            _ => Err(rep::ERR_UNKNOWN),
         }
     }
 
