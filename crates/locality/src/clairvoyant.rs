@@ -66,8 +66,7 @@ impl Clairvoyant {
         Self { next: Vec::new(), writes: Vec::new(), last: Table::new() }
     }
 
-    /// Adds accesses in order. Only reads and writes count as accesses; all other operations are
-    /// ignored, write-zeroes too.
+    /// Adds accesses in order. Writes of zeroes count as writes; trims and flushes are ignored.
     ///
     /// # Errors
     /// If the slices differ in length (nothing is added), or if there are more than 2^32 - 3
@@ -77,9 +76,11 @@ impl Clairvoyant {
             return Err(LocalityError::UnequalBatch { keys: keys.len(), ops: ops.len() });
         }
         for (&key, &op) in keys.iter().zip(ops) {
-            if !matches!(op, Op::Read | Op::Write) {
-                continue;
-            }
+            let writes = match op {
+                Op::Read => false,
+                Op::Write | Op::WriteZeroes => true,
+                Op::Trim | Op::Flush => continue,
+            };
             let now = self.accesses();
             if now == ACCESSES_MAX {
                 return Err(LocalityError::TooManyAccesses { accesses: now });
@@ -94,7 +95,7 @@ impl Clairvoyant {
             if now.is_multiple_of(64) {
                 self.writes.push(0);
             }
-            self.writes[now as usize / 64] |= u64::from(op == Op::Write) << (now % 64);
+            self.writes[now as usize / 64] |= u64::from(writes) << (now % 64);
         }
         Ok(())
     }
@@ -253,5 +254,14 @@ mod tests {
         assert_eq!((clairvoyant.accesses(), clairvoyant.distinct_blocks()), (2, 1));
         assert_eq!(clairvoyant.hits(0), ClairvoyantHits::default());
         assert_eq!(clairvoyant.hits(1), ClairvoyantHits { reads: 0, writes: 1 });
+    }
+
+    #[test]
+    fn writes_of_zeroes_count_as_writes() {
+        let mut clairvoyant = Clairvoyant::new();
+        let ops = [Op::WriteZeroes, Op::Read, Op::WriteZeroes, Op::Flush];
+        clairvoyant.access_batch(&[1; 4], &ops).unwrap();
+        assert_eq!(clairvoyant.accesses(), 3);
+        assert_eq!(clairvoyant.hits(1), ClairvoyantHits { reads: 1, writes: 1 });
     }
 }
