@@ -89,6 +89,23 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     assert command([str(traces), "-o", str(out), "--backing", "SlowHDD"]) == 2
 
 
+def test_names_of_volumes_may_have_commas_and_leading_dashes(tmp_path, scheduler):
+    home = tmp_path / "odd"
+    home.mkdir()
+    lines = ["fio version 2 iolog"]
+    lines += [f"{name} {action}" for name in ("a,b", "-c") for action in ("add", "open")]
+    lines += [f"{'-c' if n % 3 else 'a,b'} read {n % 7 * 4096} 4096" for n in range(90)]
+    (home / "odd.log").write_text("\n".join(lines) + "\n")
+    found = fleet(home, tmp_path / "out", scheduler=scheduler, budget="20%")
+    rows = found.volumes.sort("volume")
+    assert rows["volume"].to_list() == ["-c", "a,b"]
+    assert rows["requests"].to_list() == [60, 30]
+    assert rows["features.error"].null_count() == 2
+    how = {"slices": 2, "slice_above": 0, "scheduler": scheduler}
+    sliced = fleet(home, tmp_path / "slices", **how)
+    assert sliced.volumes["curve.error"].null_count() == 2
+
+
 def test_slices_on_workers_merge_to_the_curve_of_one_process(
     traces, tmp_path, scheduler
 ):

@@ -1,15 +1,29 @@
 //! Arguments that several commands share.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_analysis::Traces;
 use forebay_block::BlockSize;
 use forebay_config::{Config, Size, TimeSpan};
 use forebay_plan::JudgedBy;
-use forebay_trace::{Align, OpenOptions};
+use forebay_trace::{Align, OpenOptions, split_names};
 
 use crate::error::CliError;
+
+/// Names of volumes, separated by commas.
+#[derive(Clone, Debug)]
+pub struct VolumeNames(Vec<String>);
+
+impl FromStr for VolumeNames {
+    type Err = Infallible;
+
+    fn from_str(list: &str) -> Result<Self, Infallible> {
+        Ok(Self(split_names(list)))
+    }
+}
 
 /// Which traces to read, and how.
 #[derive(clap::Args, Clone, Debug)]
@@ -20,9 +34,10 @@ pub struct TraceArgs {
     /// Format of the files [default: detected from their content]
     #[arg(long, value_name = "NAME", help_heading = "Reading")]
     pub format: Option<String>,
-    /// Read only these volumes, given by name or, if no volume has this name, by number
-    #[arg(long, value_name = "VOLUME,...", value_delimiter = ',', help_heading = "Reading")]
-    pub volumes: Vec<String>,
+    /// Read only these volumes, given by name or, if no volume has this name, by number. In a name, write
+    /// a comma as \,
+    #[arg(long, value_name = "VOLUME,...", help_heading = "Reading")]
+    pub volumes: Vec<VolumeNames>,
     /// Read only the first N requests
     #[arg(long, value_name = "N", help_heading = "Reading")]
     pub limit: Option<u64>,
@@ -44,7 +59,7 @@ impl TraceArgs {
         let options = OpenOptions {
             format: self.format.clone(),
             skip_bad_lines: self.skip_bad_lines,
-            volumes: self.volumes.clone(),
+            volumes: self.volumes.iter().flat_map(|names| names.0.clone()).collect(),
             align: if self.start_together { Align::Start } else { Align::Auto },
             limit: self.limit,
             follow_gaps: self.follow_gaps,

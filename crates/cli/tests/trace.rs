@@ -480,3 +480,15 @@ fn the_first_signal_ends_a_command_that_waits_for_a_pipe() {
     let left: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| name == "pipe" || name == "c.toml"), "{left:?}");
 }
+
+#[test]
+fn volumes_whose_names_have_a_comma_or_begin_with_a_dash_can_be_selected() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = "fio version 2 iolog\na,b add\na,b open\n-c add\n-c open\n\
+               a,b read 0 4096\n-c read 4096 4096\n-c write 0 4096\n";
+    std::fs::write(dir.path().join("t.log"), log).unwrap();
+    let requests = |volumes| json(dir.path(), &["trace", "info", "t.log", "--json", volumes]);
+    assert_eq!(requests("--volumes=a\\,b")["requests"], 1);
+    assert_eq!(requests("--volumes=-c")["requests"], 2);
+    assert_eq!(requests("--volumes=-c,a\\,b")["requests"], 3);
+}

@@ -61,5 +61,5 @@ pub use sample::{
 };
 pub use source::{Progress, is_read_once, stem};
 pub use synth::{Arrival, Component, Pattern, Phase, SizeShare, Spec, Synth, ZoneShare};
-pub use wanted::{ShadowedNumber, is_wanted, shadowed_numbers};
+pub use wanted::{ShadowedNumber, is_wanted, shadowed_numbers, split_names};
 pub use write::{LeftOut, TraceWriter, create, writable_formats};

@@ -47,6 +47,31 @@ pub struct ShadowedNumber {
     pub other: String,
 }
 
+/// Splits a list of names at its commas. A comma that is part of a name has a backslash in front of it.
+///
+/// ```
+/// # use forebay_trace::split_names;
+/// assert_eq!(split_names("db,web"), ["db", "web"]);
+/// assert_eq!(split_names(r"a\,b,c:\d"), ["a,b", r"c:\d"]);
+/// ```
+pub fn split_names(list: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    let mut rest = list;
+    while let Some((name, more)) = rest.split_once(',') {
+        let last = names.last_mut().expect("there is always one");
+        match name.strip_suffix('\\') {
+            Some(name) => *last += &format!("{name},"),
+            None => {
+                *last += name;
+                names.push(String::new());
+            }
+        }
+        rest = more;
+    }
+    *names.last_mut().expect("there is always one") += rest;
+    names
+}
+
 fn named(volumes: &[VolumeInfo], wanted: &str) -> Option<usize> {
     volumes.iter().position(|volume| volume.name == wanted)
 }

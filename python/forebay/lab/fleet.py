@@ -338,7 +338,7 @@ def scan(wanted: Scan) -> Scanned:
     made, killed_plans = [], []
     for known in document["per_volume"]:
         name = known["volume"]
-        only = ["--volumes", name] if len(volumes) > 1 else []
+        only = running.only_volumes([name]) if len(volumes) > 1 else []
         row: dict[str, Any] = {"volume": name, **rows_of.flat(known)}
         if not only:
             row |= rows_of.flat(document["features"], "feature.")

@@ -81,6 +81,12 @@ class _Ended:
     exit_status: int | None = None
 
 
+def only_volumes(names: Iterable[str]) -> list[str]:
+    """The option that selects these volumes, whatever their names are."""
+    escaped = (name.replace(",", "\\,") for name in names)
+    return [f"--volumes={','.join(escaped)}"]
+
+
 def run(task: Task) -> Answer:
     """Runs a cell. A failure is an answer too, never an exception."""
     started = time.time()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.lab.journal import Journal
-from forebay.lab.running import Answer, Task
+from forebay.lab.running import Answer, Task, only_volumes
 
 
 #: Files of more bytes are measured in slices, if any are.
@@ -40,7 +40,7 @@ class SlicedCurve:
 
     def measurements(self) -> list[Task]:
         """A task for each slice."""
-        only = [] if self.volume is None else ["--volumes", self.volume]
+        only = [] if self.volume is None else only_volumes([self.volume])
         line = ["mrc", self.path, *only, "--slices", str(self.slices)]
         return [
             self._task(

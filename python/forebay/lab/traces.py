@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay._run import ForebayError, binary
-from forebay.lab.running import content_hash, version_of
+from forebay.lab.running import content_hash, only_volumes, version_of
 from forebay.lab.spec import StudySpec
 
 BLOCK_BYTES = 4096
@@ -149,7 +149,7 @@ def _traces(
     for chosen in volumes or [None]:
         how, called = words, name
         if chosen is not None:
-            how = (*words, "--volumes", ",".join(map(str, chosen)))
+            how = (*words, *only_volumes(map(str, chosen)))
             if entry.get("each_volume") or "name" not in entry:
                 called = f"{name}#{','.join(map(str, chosen))}"
         identity = hashlib.sha256(json.dumps([cache.hash(path), how]).encode())

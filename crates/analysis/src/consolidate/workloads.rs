@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use forebay_block::Volume;
-use forebay_trace::{Metadata, VolumeInfo, is_wanted, stem};
+use forebay_trace::{Metadata, VolumeInfo, is_wanted, split_names, stem};
 
 use crate::{AnalysisError, Traces};
 
@@ -34,13 +34,13 @@ impl FromStr for Group {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('=').filter(|(name, volumes)| {
-            !name.is_empty() && volumes.split(',').all(|volume| !volume.is_empty())
+        let parts = text.split_once('=').map(|(name, volumes)| (name, split_names(volumes)));
+        let parts = parts.filter(|(name, volumes)| {
+            !name.is_empty() && volumes.iter().all(|volume| !volume.is_empty())
         });
         let Some((name, volumes)) = parts else {
             return Err(format!("`{text}` is not a group: write NAME=VOLUME,VOLUME"));
         };
-        let volumes = volumes.split(',').map(str::to_string).collect();
         Ok(Self { name: name.to_string(), volumes })
     }
 }
