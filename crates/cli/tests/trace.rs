@@ -442,6 +442,30 @@ fn a_trace_from_a_pipe_is_read_once_or_refused() {
     assert!(said.contains("cannot come from standard input or a pipe"), "{said}");
 }
 
+/// Waits until a command catches SIGTERM, and all its threads wait.
+fn wait_until_asleep(pid: u32) {
+    const SIGTERM: u32 = 15;
+    let proc = std::path::PathBuf::from(format!("/proc/{pid}"));
+    let catches = || {
+        let status = std::fs::read_to_string(proc.join("status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() >> (SIGTERM - 1) & 1 == 1
+    };
+    let sleeps = || {
+        let tasks = std::fs::read_dir(proc.join("task")).unwrap();
+        tasks.flatten().all(|task| {
+            // The state follows the name, which is in parentheses.
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+        })
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !(catches() && sleeps()) {
+        assert!(std::time::Instant::now() < until, "the command does not wait");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn the_first_signal_ends_a_command_that_waits_for_a_pipe() {
     let dir = tempfile::tempdir().unwrap();
@@ -468,7 +492,7 @@ fn the_first_signal_ends_a_command_that_waits_for_a_pipe() {
                 (0..10_000).map(|n| format!("{n},read,{},4096\n", n * 4096)).collect();
             writer.write_all(format!("time_s,op,offset,length\n{lines}").as_bytes()).unwrap();
         }
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        wait_until_asleep(command.id());
         let pid = command.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         let output = command.wait_with_output().unwrap();
