@@ -512,9 +512,11 @@ impl Simulation {
         self.now = self.now.saturating_add(Nanos(ns));
     }
 
-    /// Processes all events up to and including `time`, then sets the clock to `time`.
+    /// Processes all events up to and including `time`, then sets the clock to `time`. If copies
+    /// have already taken the clock past `time`, events up to the clock come first, too: the
+    /// devices did not wait for the processor.
     fn advance(&mut self, time: Nanos) {
-        while self.next_at().is_some_and(|at| at <= time) && self.step() {}
+        while self.next_at().is_some_and(|at| at <= time.max(self.now)) && self.step() {}
         self.now = self.now.max(time);
     }
 

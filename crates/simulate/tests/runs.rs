@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{LATENCIES, VOLUME_BYTES, fixed, request, scenario, zipf};
+use crate::common::{LATENCIES, Latencies, VOLUME_BYTES, fixed, request, scenario, zipf};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_model::Profile;
 use forebay_simulate::{
@@ -140,6 +140,23 @@ fn in_a_closed_loop_hits_do_not_delay_the_ends_of_device_operations() {
     // The store takes 100 us. A copy takes 0.1 us, and the copy of every other request in flight
     // may come first.
     assert!((100.0..104.0).contains(&latency), "{latency} us");
+}
+
+/// Goal: a request that the processor takes up late finds what devices have done by then. Method:
+/// hits keep the processor busy while a fetch ends; a read of the fetched block arrives before that
+/// end, but its turn comes after it.
+#[test]
+fn in_an_open_loop_operations_end_while_the_processor_is_busy_with_hits() {
+    let slow = Latencies { r1: 1_000_000, ..LATENCIES };
+    let mut s = fixed(scenario(1000, None, "write-through"), &slow);
+    s.volumes[0].backing = Profile::fixed(Nanos(10_000_000), Nanos(10_000_000), 0);
+    let at =
+        |ms: u64, block| Request { time: Nanos(ms * 1_000_000), ..request(Op::Read, block, 1) };
+    let hits = (0..5).map(|_| at(107, 0));
+    let requests = [at(0, 0), at(100, 1)].into_iter().chain(hits).chain([at(108, 1)]);
+    let result = simulate(&s, requests, &Options::default()).unwrap();
+    let cache = result.run.cache.unwrap();
+    assert_eq!((cache.hits.tier1.read, cache.hits.delayed.read), (6, 0));
 }
 
 #[test]
