@@ -21,6 +21,7 @@ mod error;
 mod kept;
 pub mod miniature;
 mod note;
+mod numbering;
 mod observer;
 pub mod parallel;
 pub mod partition;

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::note::{tell_not_sampled, tell_too_small};
+use crate::numbering::Numbering;
 use crate::{AnalysisError, Columns, Described, Meter, Note, Observer, Traces, Unit, parallel};
 
 /// Default number of blocks that the sample should have.
@@ -154,7 +155,7 @@ impl Question {
     /// read, nothing of them is in the sample, no size is left, or the observer stops it.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
         let (block_size, flash_sizes) = self.check()?;
-        let survey = Survey::new(&self.traces, block_size, observer)?;
+        let mut survey = Survey::new(&self.traces, block_size, observer)?;
         let rate = self.sample_rate.unwrap_or_else(|| {
             let rate = SAMPLED_BLOCKS / survey.blocks as f64;
             if rate < 0.5 { rate } else { 1.0 }
@@ -179,14 +180,16 @@ impl Question {
         let flash = self.config.flash.as_ref();
         let is_log = flash.is_some_and(|flash| flash.layout() == FlashLayout::Log);
         let bits = if is_log { bits.max(LOG_BITS) } else { bits };
-        let (requests, start) = sampled(&self.traces, rate, bits, observer)?;
+        let numbering = Numbering::new(&self.config, std::mem::take(&mut survey.volumes));
+        let (mut requests, start) = sampled(&self.traces, rate, bits, observer)?;
         let distinct_blocks = match rate < 1.0 {
             true => survey.blocks,
             false => distinct(&requests, block_size),
         };
+        requests.iter_mut().for_each(|request| *request = numbering.renumber(*request));
         let miniature = Miniature {
             config: &self.config,
-            volumes: &survey.volumes,
+            volumes: &numbering.volumes,
             requests,
             start,
             rate,
@@ -223,7 +226,8 @@ impl Answer {
 
 /// What has to be known of the trace first.
 struct Survey {
-    volumes: Vec<TracedVolume>,
+    /// By number, with whether each has requests.
+    volumes: Vec<(TracedVolume, bool)>,
     requests: u64,
     /// Block accesses, zeroings counted as writes.
     reads: u64,
@@ -244,14 +248,14 @@ impl Survey {
         let options = LocalityOptions { block_size, sampling, ..LocalityOptions::default() };
         let mut workload = WorkloadLocality::new(options)?;
         let (mut reads, mut writes) = (0, 0);
-        let mut ends: Vec<u64> = Vec::new();
+        let mut ends: Vec<Option<u64>> = Vec::new();
         let traces = traces.read(observer, |request| -> Result<(), AnalysisError> {
             let at = request.volume.0 as usize;
             if ends.len() <= at {
-                ends.resize(at + 1, 0);
+                ends.resize(at + 1, None);
             }
             let end = request.offset.saturating_add(request.length);
-            ends[at] = ends[at].max(end);
+            ends[at] = ends[at].max(Some(end));
             if request.length > 0 {
                 let blocks = block_size.index_of(end - 1).0 - block_size.index_of(request.offset).0;
                 match request.op {
@@ -283,12 +287,13 @@ impl Survey {
     }
 }
 
-fn volumes(traces: &Described, ends: &[u64]) -> Vec<TracedVolume> {
+fn volumes(traces: &Described, ends: &[Option<u64>]) -> Vec<(TracedVolume, bool)> {
     let volumes = traces.metadata.volumes.iter().enumerate();
     volumes
-        .map(|(at, volume)| TracedVolume {
-            name: volume.name.clone(),
-            bytes: volume.bytes.unwrap_or(0).max(ends.get(at).copied().unwrap_or(0)),
+        .map(|(at, volume)| {
+            let end = ends.get(at).copied().flatten();
+            let bytes = volume.bytes.unwrap_or(0).max(end.unwrap_or(0));
+            (TracedVolume { name: volume.name.clone(), bytes }, end.is_some())
         })
         .collect()
 }

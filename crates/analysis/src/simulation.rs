@@ -9,12 +9,13 @@ use forebay_results::{TraceHasher, TraceIdentity};
 use forebay_simulate::{
     Defaults, Options, Pacing, Row, Scenario, Simulation, SimulationResult, TracedVolume,
 };
-use forebay_trace::{Batch, TraceReader};
+use forebay_trace::{Batch, TraceReader, VolumeInfo};
 use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::numbering::Numbering;
 use crate::{AnalysisError, Columns, Meter, Note, Observer, Traces, Unit, parallel};
 
 /// Requests that a simulation gets at a time, where they are in memory.
@@ -72,13 +73,13 @@ impl Question {
     /// If the traces cannot be read, there is no such cache ([`AnalysisError::NotSimulated`]), a request
     /// does not fit, or the observer stops it.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
-        let (volumes, requests) = measure(&self.traces, false, observer)?;
-        let mut simulation = self.simulation(&self.config, &volumes, observer)?;
+        let (numbering, requests) = self.measure(false, observer)?;
+        let mut simulation = self.simulation(&self.config, &numbering.volumes, observer)?;
         let mut known = Known::default();
         let (started, cpu) = (Instant::now(), cpu_time());
         let hashed = |request: Request| {
             known.add(&request);
-            request
+            numbering.renumber(request)
         };
         match requests {
             Some(requests) => simulation.add_all(requests.into_iter().map(hashed))?,
@@ -90,7 +91,7 @@ impl Question {
                 })?;
             }
         }
-        let result = simulation.finish()?;
+        let result = traced_only(simulation.finish()?, &numbering);
         self.tell_without_times(&known, observer);
         Ok(Answer {
             cpu_s: (cpu_time() - cpu).as_secs_f64(),
@@ -111,16 +112,19 @@ impl Question {
         policies: &[ReplacementPolicy],
         observer: &dyn Observer,
     ) -> Result<Comparison, AnalysisError> {
-        let (volumes, requests) = measure(&self.traces, true, observer)?;
-        let requests = requests.unwrap_or_default();
+        let (numbering, requests) = self.measure(true, observer)?;
+        let mut requests = requests.unwrap_or_default();
         let mut known = Known::default();
-        requests.iter().for_each(|request| known.add(request));
+        for request in &mut requests {
+            known.add(request);
+            *request = numbering.renumber(*request);
+        }
         let trace = known.hasher.identity(self.traces.names());
         let total = (policies.len() * requests.len()) as u64;
         let meter = observer.begin("simulating", Unit::Count, Some(total));
         let answers = parallel::map(policies, |&policy| {
             let (meter, trace) = (&*meter, trace.clone());
-            let answer = self.with(policy, &volumes, &requests, trace, meter, observer)?;
+            let answer = self.with(policy, &numbering, &requests, trace, meter, observer)?;
             Ok::<_, AnalysisError>((policy.name(), answer))
         })?;
         drop(meter);
@@ -132,7 +136,7 @@ impl Question {
     fn with(
         &self,
         policy: ReplacementPolicy,
-        volumes: &[TracedVolume],
+        numbering: &Numbering,
         requests: &[Request],
         trace: TraceIdentity,
         meter: &dyn Meter,
@@ -144,7 +148,7 @@ impl Question {
             config.replacement.policy = policy;
             config.replacement.parameters.clear();
         }
-        let mut simulation = self.simulation(&config, volumes, observer)?;
+        let mut simulation = self.simulation(&config, &numbering.volumes, observer)?;
         let (started, cpu) = (Instant::now(), cpu_time());
         for requests in requests.chunks(CHUNK) {
             observer.check()?;
@@ -152,12 +156,70 @@ impl Question {
             meter.inc(requests.len() as u64);
         }
         Ok(Answer {
-            result: simulation.finish()?,
+            result: traced_only(simulation.finish()?, numbering),
             config: self.config_name.clone(),
             trace,
             cpu_s: (cpu_time() - cpu).as_secs_f64(),
             wall_s: started.elapsed().as_secs_f64(),
         })
+    }
+
+    /// Finds the volumes, their numbers in the cache, and how large they have to be, told by the trace's
+    /// metadata, or else by a first reading; and the requests themselves, if they are wanted or can be
+    /// read only once.
+    fn measure(
+        &self,
+        keeps: bool,
+        observer: &dyn Observer,
+    ) -> Result<(Numbering, Option<Vec<Request>>), AnalysisError> {
+        let traces = &self.traces;
+        let mut reader = traces.open(observer)?;
+        let keeps = keeps || traces.can_be_read_only_once();
+        // By volume; none of those without requests.
+        let mut ends: Vec<Option<u64>> = Vec::new();
+        let mut requests = Vec::new();
+        let is_known = |reader: &dyn TraceReader| {
+            let volumes = &reader.metadata().volumes;
+            let names: Vec<&str> = volumes.iter().map(|v| v.name.as_str()).collect();
+            !volumes.is_empty()
+                && volumes.iter().all(|v| v.bytes.is_some())
+                && traces.options.volumes.is_empty()
+                && Numbering::is_known(&self.config, &names)
+        };
+        let reads = keeps || !is_known(&*reader);
+        if reads {
+            let meter = observer.begin("measuring", Unit::Bytes, reader.progress().bytes_total);
+            let mut batch = Batch::default();
+            loop {
+                let read = reader.read_batch(&mut batch);
+                observer.check()?;
+                if read? == 0 {
+                    break;
+                }
+                for request in batch.requests() {
+                    let at = request.volume.0 as usize;
+                    if ends.len() <= at {
+                        ends.resize(at + 1, None);
+                    }
+                    ends[at] = ends[at].max(Some(request.offset.saturating_add(request.length)));
+                    if keeps {
+                        requests.push(request);
+                    }
+                }
+                meter.set(reader.progress().bytes_read);
+            }
+        }
+        if keeps {
+            // Otherwise they are read again, and noted then.
+            Note::from_reader(&*reader).into_iter().for_each(|note| observer.note(note));
+        }
+        let end = |at: usize| ends.get(at).copied().flatten();
+        let volume = |(at, v): (usize, &VolumeInfo)| {
+            let bytes = v.bytes.unwrap_or(0).max(end(at).unwrap_or(0));
+            (TracedVolume { name: v.name.clone(), bytes }, !reads || end(at).is_some())
+        };
+        let volumes = reader.metadata().volumes.iter().enumerate().map(volume).collect();
+        Ok((Numbering::new(&self.config, volumes), keeps.then_some(requests)))
     }
 
     fn simulation(
@@ -293,55 +355,11 @@ impl Known {
     }
 }
 
-/// Finds the volumes and how large they have to be, told by the trace's metadata, or else by a first
-/// reading; and the requests themselves, if they are wanted or can be read only once.
-fn measure(
-    traces: &Traces,
-    keeps: bool,
-    observer: &dyn Observer,
-) -> Result<(Vec<TracedVolume>, Option<Vec<Request>>), AnalysisError> {
-    let mut reader = traces.open(observer)?;
-    let keeps = keeps || traces.can_be_read_only_once();
-    let mut ends: Vec<u64> = Vec::new();
-    let mut requests = Vec::new();
-    let sizes_known = |reader: &dyn TraceReader| {
-        let volumes = &reader.metadata().volumes;
-        !volumes.is_empty() && volumes.iter().all(|v| v.bytes.is_some())
-    };
-    if keeps || !sizes_known(&*reader) {
-        let meter = observer.begin("measuring", Unit::Bytes, reader.progress().bytes_total);
-        let mut batch = Batch::default();
-        loop {
-            let read = reader.read_batch(&mut batch);
-            observer.check()?;
-            if read? == 0 {
-                break;
-            }
-            for request in batch.requests() {
-                let at = request.volume.0 as usize;
-                if ends.len() <= at {
-                    ends.resize(at + 1, 0);
-                }
-                ends[at] = ends[at].max(request.offset.saturating_add(request.length));
-                if keeps {
-                    requests.push(request);
-                }
-            }
-            meter.set(reader.progress().bytes_read);
-        }
-    }
-    if keeps {
-        // Otherwise they are read again, and noted then.
-        Note::from_reader(&*reader).into_iter().for_each(|note| observer.note(note));
-    }
-    let volumes = reader.metadata().volumes.iter().enumerate();
-    let volumes = volumes
-        .map(|(at, v)| TracedVolume {
-            name: v.name.clone(),
-            bytes: v.bytes.unwrap_or(0).max(ends.get(at).copied().unwrap_or(0)),
-        })
-        .collect();
-    Ok((volumes, keeps.then_some(requests)))
+/// The result without the configured volumes that stand for no volume of the trace.
+fn traced_only(mut result: SimulationResult, numbering: &Numbering) -> SimulationResult {
+    let mut numbers = 0..;
+    result.volumes.retain(|_| numbers.next().is_some_and(|number| numbering.has(number)));
+    result
 }
 
 /// Processor time of this thread.

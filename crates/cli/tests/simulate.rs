@@ -63,6 +63,40 @@ fn the_answer_has_the_fields_that_every_run_has() {
 }
 
 #[test]
+fn volumes_that_are_left_out_do_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = file(&dir, "c.toml", TWO_TIERS);
+    let csv = |volumes: u32| {
+        let mut csv = "time_ms,op,offset,length,volume\n".to_owned();
+        for n in 0..2000 {
+            csv += &format!("{n},read,{},4096,v{}\n", n * 7 % 5000 * 4096, n % volumes);
+        }
+        file(&dir, &format!("{volumes}.csv"), &csv)
+    };
+    let (many, one) = (csv(100), csv(1));
+    let parquet = dir.path().join("many.parquet").to_str().unwrap().to_owned();
+    let converted = forebay(&["trace", "convert", &many, "-o", &parquet]);
+    assert!(converted.status.success(), "{}", String::from_utf8_lossy(&converted.stderr));
+    let too_many = forebay(&["simulate", &many, "--config", &config]);
+    assert!(String::from_utf8_lossy(&too_many.stderr).contains("100 volumes"));
+    // One alone in a file of its own is the same volume.
+    let selected = forebay(&["trace", "convert", &many, "--volumes", "v70", "-o", &one]);
+    assert!(selected.status.success(), "{}", String::from_utf8_lossy(&selected.stderr));
+    let alone = json(&[&one, "--config", &config]);
+    for trace in [&many, &parquet] {
+        let answer = json(&[trace, "--config", &config, "--volumes", "v70"]);
+        let volumes = answer["volumes"].as_array().unwrap();
+        assert_eq!((volumes.len(), &volumes[0]["volume"]), (1, &"v70".into()));
+        for key in ["hits", "latency_us", "backing", "flash"] {
+            assert_eq!(answer[key], alone[key], "{trace}: {key}");
+        }
+        let curve = ["mrc", trace, "--config", &config, "--volumes", "v70", "--json"];
+        let curve = forebay(&curve);
+        assert!(curve.status.success(), "{}", String::from_utf8_lossy(&curve.stderr));
+    }
+}
+
+#[test]
 fn flushes_are_assumed_on_request_and_said() {
     let dir = tempfile::tempdir().unwrap();
     let config = file(&dir, "c.toml", TWO_TIERS);

@@ -1,6 +1,7 @@
 //! Maps each request of the workload to its place on the target.
 
 use forebay_block::{Flags, Op, Request};
+use forebay_setup::{TooManyVolumes, WorkloadVolume, volume_targets};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -218,12 +219,8 @@ impl Placement {
     }
 }
 
-/// Assigns each volume of a workload to one of the targets with these names; a volume without
-/// requests gets `None`.
-///
-/// If every volume with requests has a target of the same name, it goes there. Otherwise the first
-/// volume goes to the first target, and so on. If there are at least as many targets as volumes,
-/// all volumes are counted, with or without requests; if not, only those with requests.
+/// Assigns each volume of a workload to one of the targets with these names, by
+/// [`volume_targets`]; a volume without requests gets `None`.
 ///
 /// # Errors
 /// If there are too few targets.
@@ -231,21 +228,11 @@ pub fn targets_of(
     volumes: &[VolumeSurvey],
     names: &[&str],
 ) -> Result<Vec<Option<usize>>, ReplayError> {
-    let used = || volumes.iter().enumerate().filter(|(_, volume)| volume.used);
-    let named =
-        |v: &VolumeSurvey| names.iter().position(|&name| name == v.name && !v.name.is_empty());
-    let all_named = used().all(|(_, volume)| named(volume).is_some());
-    let each_has_one = volumes.len() <= names.len();
-    let (count, targets) = (used().count(), names.len());
-    if !all_named && count > targets {
-        return Err(ReplayError::TooManyVolumes { volumes: count, targets });
-    }
-    let mut targets = vec![None; volumes.len()];
-    for (among_used, (among_all, volume)) in used().enumerate() {
-        let number = if each_has_one { among_all } else { among_used };
-        targets[among_all] = if all_named { named(volume) } else { Some(number) };
-    }
-    Ok(targets)
+    let volumes = volumes.iter().map(|v| WorkloadVolume { name: &v.name, used: v.used });
+    let volumes: Vec<_> = volumes.collect();
+    volume_targets(&volumes, names).map_err(|TooManyVolumes { volumes, targets }| {
+        ReplayError::TooManyVolumes { volumes, targets }
+    })
 }
 
 /// The places of the volumes with requests, on one target volume each.

@@ -14,6 +14,7 @@
 mod devices;
 mod machine;
 mod memory;
+mod volumes;
 
 pub use devices::{device_profile, profile};
 pub use machine::{
@@ -21,3 +22,4 @@ pub use machine::{
     policy_words,
 };
 pub use memory::{available_memory, bookkeeping_bytes, check_bookkeeping};
+pub use volumes::{TooManyVolumes, WorkloadVolume, volume_targets};

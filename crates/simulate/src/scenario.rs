@@ -5,6 +5,7 @@ use forebay_cache::{CacheConfig, VOLUMES_MAX};
 use forebay_config::{Config, Volume as ConfiguredVolume};
 use forebay_flash::BlockKey;
 use forebay_model::Profile;
+use forebay_setup::{WorkloadVolume, volume_targets};
 
 use crate::error::SimulateError;
 
@@ -84,9 +85,10 @@ impl Default for Defaults {
 impl Scenario {
     /// Builds the scenario that `config` describes, for a trace with the volumes `traced`.
     ///
-    /// A volume of the trace gets the configuration of the volume with the same name. If no volume
-    /// of the trace has the name of a configured one, they are matched in order, and any further
-    /// volumes use the last configuration. Without configured volumes, the trace's own volumes are
+    /// A volume of the trace gets the configuration of the volume with the same name, if all volumes
+    /// of the trace have the names of configured ones. Otherwise they are matched in order. If the
+    /// trace has too many volumes for that, those with the names of configured ones get their
+    /// configurations; if there are none, any further volumes use the last configuration. Without configured volumes, the trace's own volumes are
     /// simulated on the default backing store. Sizes come from the configuration or else from the
     /// trace.
     ///
@@ -173,12 +175,18 @@ impl From<&Profile> for Memory {
     }
 }
 
-/// The configuration of volume `number` of the trace, if any.
+/// The configuration of volume `number` of the trace, if any: the one that a replay on the
+/// configured volumes uses, as far as there are enough of them.
 fn configured<'a>(
     config: &'a Config,
     traced: &[TracedVolume],
     number: usize,
 ) -> Option<&'a ConfiguredVolume> {
+    let all: Vec<_> = traced.iter().map(|v| WorkloadVolume { name: &v.name, used: true }).collect();
+    let names: Vec<&str> = config.volume.iter().map(|c| c.name.as_str()).collect();
+    if let Ok(targets) = volume_targets(&all, &names) {
+        return targets[number].map(|target| &config.volume[target]);
+    }
     let by_name = |name: &str| config.volume.iter().find(|c| c.name == name);
     if traced.iter().any(|v| by_name(&v.name).is_some()) {
         return by_name(&traced[number].name);

@@ -14,6 +14,7 @@ use forebay_trace::{Batch, open_all};
 
 use super::cache::{judged, label, sized};
 use super::{Basis, Evaluate, Question, Workload};
+use crate::numbering::Numbering;
 use crate::{AnalysisError, Note, Observer, Traces, Unit};
 
 /// How often a simulation looks whether it is to stop, in requests.
@@ -26,8 +27,7 @@ pub struct Simulator<'a> {
     pub cost: CostModel,
     /// What the cache is, but for the sizes, the write policy and the devices.
     pub cache: &'a Config,
-    /// By volume number.
-    pub volumes: Vec<TracedVolume>,
+    pub numbering: Numbering,
     pub requests: u64,
     pub duration: Nanos,
 }
@@ -56,6 +56,7 @@ impl Simulator<'_> {
         let how = Options { pacing: Pacing::Quiesced, ..Options::default() };
         let mut simulation = Simulation::new(&scenario, &how)?;
         simulation.stop_when(Arc::clone(self.observer.stop_flag()));
+        let volumes = &self.numbering.volumes;
         let label = format!("simulating {label}");
         let meter = self.observer.begin(&label, Unit::Count, Some(self.requests));
         let mut reader = open_all(&self.traces.files, &self.traces.options)?;
@@ -68,7 +69,7 @@ impl Simulator<'_> {
                 done += 1;
                 // Trims access no block: for the formulas they are not there, nor are they here.
                 if request.op != Op::Trim {
-                    simulation.add(&within(&request, &self.volumes))?;
+                    simulation.add(&within(&self.numbering.renumber(request), volumes))?;
                 }
             }
             meter.set(done);
@@ -81,7 +82,7 @@ impl Simulator<'_> {
     /// The cache of these tiers on devices as the catalogue has them.
     fn scenario(&self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<Scenario, BoxError> {
         let config = sized(self.cache, hierarchy, sizes, &self.cost)?;
-        let mut scenario = Scenario::new(&config, &self.volumes, &Defaults::default())?;
+        let mut scenario = Scenario::new(&config, &self.numbering.volumes, &Defaults::default())?;
         let tier1 = &hierarchy.tiers[0];
         scenario.memory =
             Memory { read: nanos(tier1.read_latency_us), write: nanos(tier1.write_latency_us) };
@@ -144,19 +145,19 @@ impl Question {
             observer,
             cost: self.options.cost,
             cache,
-            volumes: self.volumes(workload),
+            numbering: Numbering::new(cache, self.volumes(workload)),
             requests: workload.described.requests,
             duration: workload.profile.duration(),
         }
     }
 
-    /// The volumes as a simulation has them, in whole blocks.
-    fn volumes(&self, workload: &Workload) -> Vec<TracedVolume> {
+    /// The volumes as a simulation has them, in whole blocks, with whether each has requests.
+    fn volumes(&self, workload: &Workload) -> Vec<(TracedVolume, bool)> {
         let block = self.options.cost.block_size.bytes();
         let number = |at: usize| forebay_block::Volume(at as u32);
-        let volume = |(at, volume): (usize, &VolumeSurvey)| TracedVolume {
-            name: workload.described.volume_name(number(at)),
-            bytes: volume.end_bytes.next_multiple_of(block),
+        let volume = |(at, volume): (usize, &VolumeSurvey)| {
+            let name = workload.described.volume_name(number(at));
+            (TracedVolume { name, bytes: volume.end_bytes.next_multiple_of(block) }, volume.used)
         };
         workload.survey.volumes.iter().enumerate().map(volume).collect()
     }
