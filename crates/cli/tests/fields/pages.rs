@@ -39,6 +39,7 @@ impl Pages {
         Self(files.into_iter().map(page).collect())
     }
 
+    /// A set of these pages.
     pub fn new(pages: Vec<Page>) -> Self {
         Self(pages)
     }
