@@ -251,7 +251,7 @@ enum Damage {
     },
 }
 
-/// What is lost of a block whose data cannot be read.
+/// The loss when a block's data cannot be read.
 #[derive(Serialize, JsonSchema, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum LossName {

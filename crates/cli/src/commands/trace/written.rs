@@ -35,7 +35,7 @@ pub fn each_batch<R: TraceReader>(
     Ok(requests)
 }
 
-/// What was written, as commands that write a trace report it.
+/// The report of a command that writes a trace.
 #[derive(Serialize, JsonSchema)]
 pub struct WroteTrace {
     /// Path of the file.
