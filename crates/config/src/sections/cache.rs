@@ -84,8 +84,8 @@ choice! {
 choice! {
     /// How a write that covers only part of a block is handled.
     pub enum Partial: "partial-block mode" {
-        /// Forebay tracks which sixteenths of the block are valid and which are dirty, without reading
-        /// the rest of the block.
+        /// Forebay tracks which granules of the block are valid and which are dirty, without reading the rest of
+        /// the block. A granule is a sixteenth of the block, but at least 512 bytes.
         Mask = "mask",
         /// Forebay first reads the rest of the block from the backing store, as caches in the literature do.
         Fill = "fill",
