@@ -6,7 +6,7 @@ use crate::catalogue::Catalogue;
 use crate::cost::CostModel;
 use crate::counts::HitCounts;
 
-/// What may be spent on tiers.
+/// The amount that may be spent on tiers.
 ///
 /// ```
 /// use forebay_plan::Budget;

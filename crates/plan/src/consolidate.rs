@@ -15,7 +15,7 @@
 //! formula never exceeds the ERSS, while in an LRU cache the wastage may. Measure the merged trace
 //! as well.
 
-/// What a workload demands of a shared cache, in its largest phase.
+/// The demand of a workload on a shared cache, in its largest phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Demand {
     /// The effective reuse set size.
@@ -62,7 +62,7 @@ impl Demand {
     }
 }
 
-/// What workloads need together, and how they affect one another.
+/// The joint demand of several workloads, and their effect on one another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Consolidation {
     demands: Vec<Demand>,
@@ -92,7 +92,7 @@ impl Consolidation {
         (0..self.demands.len()).map(|from| self.pair(from, on)).sum()
     }
 
-    /// What the workloads need alone: the sum of their ERSS, in blocks.
+    /// The sum of the ERSS of all workloads, each on its own, in blocks.
     pub fn erss_blocks(&self) -> u64 {
         self.demands.iter().map(|d| d.erss_blocks).sum()
     }

@@ -1,4 +1,4 @@
-//! What tiers cost, metadata included (Bhandari 2024, section 3.2.1).
+//! The cost of tiers, metadata included (Bhandari 2024, section 3.2.1).
 
 use std::str::FromStr;
 

@@ -13,7 +13,7 @@ use crate::purchase::{Purchase, purchase};
 /// Latencies whose relative difference is at most this differ only by rounding.
 const SAME: f64 = 1e-9;
 
-/// What a budget does for an existing single tier (Bhandari 2024, section 4.3.6).
+/// The effect of a budget on an existing single tier (Bhandari 2024, section 4.3.6).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
     /// Budget in addition to the existing cache, in US dollars.

@@ -38,7 +38,7 @@ impl Method {
     }
 }
 
-/// What to plan for, apart from the workload.
+/// The options of a plan: everything but the workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanOptions {
     /// The write policy.

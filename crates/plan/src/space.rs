@@ -35,7 +35,7 @@ struct Grid<'a> {
 }
 
 impl<'a> Space<'a> {
-    /// What `budget_usd` buys for a workload with these `counts`.
+    /// The sizes that `budget_usd` buys for a workload with these `counts`.
     ///
     /// # Errors
     /// If the budget is not a positive amount, or does not buy one unit of tier 1.
@@ -48,7 +48,7 @@ impl<'a> Space<'a> {
         Self::for_blocks(counts.useful_blocks(), hierarchy, cost, budget_usd)
     }
 
-    /// What `budget_usd` buys if a cache of `useful_blocks` has every possible hit.
+    /// The sizes that `budget_usd` buys if a cache of `useful_blocks` has every possible hit.
     pub(crate) fn for_blocks(
         useful_blocks: u64,
         hierarchy: &'a Hierarchy,

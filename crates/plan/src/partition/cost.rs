@@ -19,7 +19,7 @@ impl Share {
         Self { dram, flash, rests: Rests { dram: false, flash: false } }
     }
 
-    /// What is left after taking `taken`, which is within this share, out of it.
+    /// The share that is left after `taken`, which is within this share, is removed.
     pub(crate) fn without(self, taken: Self) -> Self {
         Self {
             dram: self.dram - taken.dram,
@@ -70,7 +70,7 @@ impl Rests {
 pub struct Cost {
     /// By how much targets are missed, as fractions of the targets; 0 if all are met.
     pub missed: f64,
-    /// What the goal minimises.
+    /// The quantity that the goal minimises.
     pub value: f64,
 }
 

@@ -18,7 +18,7 @@ const MEMORY_HIT: f64 = 1e-10;
 /// Bytes by which [`Goal::Ppc`] divides.
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What to optimise a division for.
+/// The goal of a division.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Goal {
     /// The lowest mean latencies: their sum over volumes (Koller 2012, section 5.3.1) or their
@@ -59,7 +59,7 @@ pub enum IopsGoal {
     Inverse,
 }
 
-/// What gets equal weight.
+/// The unit that gets equal weight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weigh {
     /// Every volume.
@@ -81,9 +81,9 @@ impl Weigh {
 /// What to divide, and for which goal.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ProblemOptions {
-    /// What to optimise the division for.
+    /// The goal of the division.
     pub goal: Goal,
-    /// What gets equal weight. Has no effect on [`Goal::Iops`].
+    /// The unit that gets equal weight. Has no effect on [`Goal::Iops`].
     pub weigh: Weigh,
     /// Size of a block.
     pub block_size: BlockSize,
