@@ -225,7 +225,7 @@ impl Answer {
     }
 }
 
-/// What must be known about the traces before the simulation.
+/// Facts about the traces that the simulation needs beforehand.
 struct Survey {
     volumes: Vec<TracedVolume>,
     requests: u64,

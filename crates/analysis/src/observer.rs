@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Note;
 
-/// What a [`Meter`] counts.
+/// The unit that a [`Meter`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Requests, points, operations.

@@ -20,7 +20,7 @@ use crate::{AnalysisError, Columns, Meter, Note, Observer, Traces, Unit, paralle
 /// Number of requests that a simulation gets at a time if they are in memory.
 const CHUNK: usize = 1 << 14;
 
-/// What to simulate.
+/// A workload, a cache and the options of a simulation.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The workload.
@@ -278,7 +278,7 @@ impl Serialize for Document<'_> {
     }
 }
 
-/// What is learned about requests as they are processed.
+/// Facts about the requests, collected as they are processed.
 #[derive(Default)]
 struct Known {
     hasher: TraceHasher,

@@ -24,7 +24,7 @@ pub struct Traces {
     pub options: OpenOptions,
 }
 
-/// What is known about traces once they have been read.
+/// Facts about traces that are known once they have been read.
 #[derive(Clone, Debug, Default)]
 pub struct Described {
     /// Metadata, including the volumes by number.

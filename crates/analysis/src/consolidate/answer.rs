@@ -26,7 +26,7 @@ pub struct Answer {
     pub accesses: u64,
     /// The workloads, in order of appearance.
     pub workloads: Vec<Workload>,
-    /// What the workloads need together, and how much each wastes of what another needs.
+    /// The joint demand of the workloads, and how much space each wastes that another needs.
     pub consolidation: Consolidation,
     /// Whether a phase demands only what it needs beyond the phases nested in it. Measurements
     /// always cover whole phases.
@@ -51,8 +51,8 @@ pub struct Workload {
     pub largest: usize,
     /// The size of the whole effective reuse set of that phase.
     pub erss_blocks: u64,
-    /// What that phase demands of the cache: all that it needs, or only what it needs beyond nested
-    /// phases.
+    /// The demand of that phase on the cache: everything it needs, or only what it needs beyond
+    /// nested phases.
     pub demand: Demand,
     /// Miss ratio of all accesses, alone in a cache of the ERSS.
     pub miss_ratio_erss: f64,

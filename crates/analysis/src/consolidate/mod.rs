@@ -24,7 +24,7 @@ pub struct Question {
     pub size_blocks: u64,
     /// Size of a block.
     pub block_size: BlockSize,
-    /// What a workload is.
+    /// The unit that counts as a workload.
     pub by: By,
     /// Groups of volumes that form one workload each; a volume in no group is a workload of its
     /// own.

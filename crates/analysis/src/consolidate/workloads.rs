@@ -8,7 +8,7 @@ use forebay_trace::{Metadata, VolumeInfo, is_wanted, stem};
 
 use crate::{AnalysisError, Traces};
 
-/// What counts as a workload.
+/// The unit that counts as a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     /// Each file, with all its volumes.

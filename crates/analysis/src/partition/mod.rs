@@ -70,9 +70,9 @@ pub struct Question {
     pub floor: Sizes,
     /// Unit of sizes, in bytes: whole blocks; 0: as fine as can be searched quickly.
     pub units: Sizes,
-    /// What to optimise the division for.
+    /// The goal of the division.
     pub goal: Goal,
-    /// What gets equal weight.
+    /// The unit that gets equal weight.
     pub weigh: Weigh,
     /// Maximum mean latencies of volumes, by name; they take precedence over the goal.
     pub targets: Vec<(String, Nanos)>,
