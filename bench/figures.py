@@ -9,17 +9,19 @@ pictures.
     NAME      only these: a page (`simulation`), a program (`policies.py`), a table of tables.py (`rates`) or a
               picture (`partition.svg`)
 
-In a document, a table or the line of a picture is between two markers, which name the program and its arguments:
+In a document, a table or the line of a picture is between two markers, which name the program and
+its arguments:
 
     <!-- figures: tables.py rates zipf sqlite-shop -->
     <!-- end of figures -->
 
-If a program prints several tables, the first marker of a page with these arguments takes the first, and so on. Only
-results that are the same on every machine have markers. Arguments that OURS, PUBLIC and SYNTHETIC define below are
-traces: the programs get their files, with the names for the tables. A table whose trace is missing is left unchanged.
+If a program prints several tables, the first marker of a page with these arguments takes the first,
+and so on. Only results that are the same on every machine have markers. Arguments that OURS, PUBLIC
+and SYNTHETIC define below are traces: the programs get their files, with the names for the tables.
+A table whose trace is missing is left unchanged.
 
-The tables of papers.py come from studies, which `make papers` runs into target/papers; this program first runs all
-that it needs.
+The tables of papers.py come from studies, which `make papers` runs into target/papers; this program
+first runs all that it needs.
 
 FOREBAY=path of the binary (target/release/forebay). FOREBAY_TRACES=folder of the public traces (../shared/traces
 beside the repository). FIGURES_AT_ONCE=number of programs to run in parallel (default 2).

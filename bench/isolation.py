@@ -4,19 +4,20 @@
     cargo build --release -p forebay && bench/isolation.py [--seconds S] [--layouts slots,log] [CASE...]
     cargo build --release -p forebay && bench/isolation.py --simulated [--backing DEVICE] [CASE...]
 
-Runs one server with four volumes, whose stores are nbdkit's memory with a delay of a millisecond, and one fio for
-each volume: requests of 4 KiB, three in ten of them writes, at a limited rate, so that the processors are not the
-bottleneck. In each CASE the store of the first volume fails: `dead` (after five seconds all its operations end with
-EIO), `full` (after five seconds its writes end with ENOSPC) or `slow` (each takes 100 times as long, from the start).
-The table compares the other three volumes with an earlier run without failures, and then shows the results of the
-first volume. Afterwards the store works again, or is still slow, and everything must be destaged. The contents of
+Runs one server with four volumes, whose stores are nbdkit's memory with a delay of a millisecond,
+and one fio for each volume: requests of 4 KiB, three in ten of them writes, at a limited rate, so
+that the processors are not the bottleneck. In each CASE the store of the first volume fails: `dead`
+(after five seconds all its operations end with EIO), `full` (after five seconds its writes end with
+ENOSPC) or `slow` (each takes 100 times as long, from the start). The table compares the other three
+volumes with an earlier run without failures, and then shows the results of the first volume.
+Afterwards the store works again, or is still slow, and everything must be destaged. The contents of
 the volumes are not read back.
 
-`--simulated` simulates the same, without noise: `forebay simulate` with four stores of the catalogue, by default
-SANs, and 1,000 requests per second and volume, which arrive at random (Poisson). In each CASE the first store fails
-from 10 s to the end; afterwards it works again, and everything must be destaged. All requests are answered,
-however late, so the table shows the number answered without an error instead of requests per second. No other
-program is needed.
+`--simulated` simulates the same, without noise: `forebay simulate` with four stores of the
+catalogue, by default SANs, and 1,000 requests per second and volume, which arrive at random
+(Poisson). In each CASE the first store fails from 10 s to the end; afterwards it works again, and
+everything must be destaged. All requests are answered, however late, so the table shows the number
+answered without an error instead of requests per second. No other program is needed.
 
 Needs fio with its nbd engine, and nbdkit with its filters error and delay. FOREBAY=path of the binary
 (target/release/forebay).

@@ -4,11 +4,12 @@ request.
 
     bench/long-trace.py [REQUESTS [BLOCKS [KIND...]]]
 
-The trace (10^9 zipf requests to 50 million blocks of 4 KiB, three in ten of them writes) is created once, in
-BENCH_DIR (the working directory); it takes 4.7 bytes per request. Then the curve is computed with sampling and
-exactly, for the first 5 %, the first 20 % and all of the requests; KIND (sample, max-blocks, exact) selects some of
-these. CPU is user and system time of all threads; the load is that of the machine, and shows whether other work
-lengthened the elapsed time. FOREBAY=path of the binary (target/release/forebay).
+The trace (10^9 zipf requests to 50 million blocks of 4 KiB, three in ten of them writes) is created
+once, in BENCH_DIR (the working directory); it takes 4.7 bytes per request. Then the curve is
+computed with sampling and exactly, for the first 5 %, the first 20 % and all of the requests; KIND
+(sample, max-blocks, exact) selects some of these. CPU is user and system time of all threads; the
+load is that of the machine, and shows whether other work lengthened the elapsed time. FOREBAY=path
+of the binary (target/release/forebay).
 """
 
 import os

@@ -4,13 +4,14 @@ Markdown table.
 
     cargo build --release -p forebay && bench/nbd-hits-under-load.py [--seconds S] [--rounds N] [--layouts slots,log]
 
-One fio reads blocks that are in memory, one at a time, at 2,000 per second: without other load (`idle`), while
-another fio writes 6,000 blocks per second at random over four times the size of a full flash tier of 256 MiB
-(`loaded`), and while it writes them to another server (`apart`), where the reads compete only for processors. The
-phases take turns for N rounds; the table shows medians over the rounds.
+One fio reads blocks that are in memory, one at a time, at 2,000 per second: without other load
+(`idle`), while another fio writes 6,000 blocks per second at random over four times the size of a
+full flash tier of 256 MiB (`loaded`), and while it writes them to another server (`apart`), where
+the reads compete only for processors. The phases take turns for N rounds; the table shows medians
+over the rounds.
 
-BEFORE=PATH of another (older) forebay measures it in turns with this one. FOREBAY=path of the binary
-(target/release/forebay). Needs fio with its nbd engine.
+BEFORE=PATH of another (older) forebay measures it in turns with this one. FOREBAY=path of the
+binary (target/release/forebay). Needs fio with its nbd engine.
 """
 
 import argparse

@@ -5,12 +5,12 @@
     mail.py run DIRECTORY USERS EVENTS SEED
 
 Each message is a file that is written in `tmp`, synced and renamed into `new`, once for each of its
-recipients, as a local delivery agent does. Attachments are separate files next to it, as Dovecot keeps
-them with `mail_attachment_dir` but without its single-instance storage: an attachment that is sent
-twice is stored twice. Names of users and queue identifiers have fixed lengths, so the copies of a
-message to a list differ only in their first block. Four processes run in parallel. The random numbers
-are seeded, but what a process finds in a mailbox depends on the progress of the others, so two runs are
-similar but not identical.
+recipients, as a local delivery agent does. Attachments are separate files next to it, as Dovecot
+keeps them with `mail_attachment_dir` but without its single-instance storage: an attachment that is
+sent twice is stored twice. Names of users and queue identifiers have fixed lengths, so the copies
+of a message to a list differ only in their first block. Four processes run in parallel. The random
+numbers are seeded, but what a process finds in a mailbox depends on the progress of the others, so
+two runs are similar but not identical.
 """
 
 import os
