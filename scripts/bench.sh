@@ -11,7 +11,7 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
 # Shell scripts that measure the binary, Criterion benchmarks of single crates, and small programs.
-BENCHES="hits record simulate reuse curves-peer codec plan partition read-rate device model replay study"
+BENCHES="hits record simulate policies reuse curves-peer codec plan partition read-rate device model replay study"
 SKIPPED=77
 built="${CARGO_TARGET_DIR:-$PWD/target}/release"
 export FOREBAY="${FOREBAY:-$built/forebay}" RAMSERVER="${RAMSERVER:-$built/ramserver}"
