@@ -31,7 +31,7 @@ use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
-    BatchSequence, BlockKey, Geometry, RegionSequence, Stamp, SuperblockGeneration,
+    BatchSequence, BlockKey, Geometry, RegionIndex, RegionSequence, Stamp, SuperblockGeneration,
 };
 use smallvec::SmallVec;
 
@@ -582,7 +582,7 @@ impl Watch {
             }
         }
         let mut entries = Vec::new();
-        for region in 0..g.regions {
+        for region in RegionIndex::all(g.regions) {
             let start = g.region_start(region);
             let page = |n: u32| {
                 let bytes = &image[(start + n) as usize * page_size..][..page_size];

@@ -10,8 +10,8 @@ use core::fmt;
 
 use forebay_block::{Op, Request};
 use forebay_effect::IoError;
-use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{Log, RegionIndex};
 
 use crate::cleaner::{Cleaner, Work};
 use crate::front::INTERNAL;
@@ -174,7 +174,12 @@ impl Destages {
 
     /// A dirty record was superseded by one in another region, which also holds its dirty granules.
     /// A destage that covers the older record follows it: the granules were dirty when it began.
-    pub fn follow(&mut self, world: &mut World, cleaner: &mut Cleaner, (from, to): (u32, u32)) {
+    pub fn follow(
+        &mut self,
+        world: &mut World,
+        cleaner: &mut Cleaner,
+        (from, to): (RegionIndex, RegionIndex),
+    ) {
         let Some(destage) = &mut self.under_way else { return };
         if !cleaner.is_owed(from)
             || cleaner.is_wanted_clean(to)

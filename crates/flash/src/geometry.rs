@@ -7,6 +7,7 @@
 
 use crate::format::batch::entries_max;
 use crate::format::superblock::Superblock;
+use crate::key::RegionIndex;
 use crate::layout::Layout;
 use crate::types::LogError;
 use core::fmt;
@@ -383,12 +384,12 @@ impl Geometry {
     pub const fn usable_pages(&self) -> u32 {
         self.region_pages - self.directory_pages
     }
-    /// First page of the directory of region number `region`.
-    pub const fn directory_start(&self, region: u32) -> u32 {
+    /// First page of the directory of the region.
+    pub const fn directory_start(&self, region: RegionIndex) -> u32 {
         self.region_start(region) + self.usable_pages()
     }
-    /// First page of region number `region`.
-    pub const fn region_start(&self, region: u32) -> u32 {
-        self.first_region_page() + region * self.region_pages
+    /// First page of the region.
+    pub const fn region_start(&self, region: RegionIndex) -> u32 {
+        self.first_region_page() + region.0 * self.region_pages
     }
 }

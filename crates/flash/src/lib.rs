@@ -50,7 +50,7 @@ pub use cells::MoveRoom;
 pub use epochs::{EpochStart, FIRST_EPOCH};
 pub use events::{AnswerKind, Event, MarkAnswer, RecordEvent, StartEvent};
 pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
-pub use key::{BlockKey, Position};
+pub use key::{BlockKey, Position, RegionIndex};
 pub use layout::Layout;
 pub use log::Log;
 pub use sequence::{BatchSequence, RegionSequence, SuperblockGeneration};

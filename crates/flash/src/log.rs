@@ -18,7 +18,7 @@ use crate::directory::Directories;
 use crate::events::{AnswerKind, Event, MarkAnswer, RecordEvent};
 use crate::geometry::Geometry;
 use crate::io::{BATCH_BUFFERS, Io};
-use crate::key::{BlockKey, Position};
+use crate::key::{BlockKey, Position, RegionIndex};
 use crate::placement::Placement;
 use crate::recovery::{HowToRecover, Recovery};
 use crate::remains::Remains;
@@ -212,7 +212,7 @@ impl Log {
     ///
     /// # Panics
     /// If the region is not being reclaimed.
-    pub fn region_released(&mut self, region: u32) {
+    pub fn region_released(&mut self, region: RegionIndex) {
         self.placement.regions.release(region, self.commit.complete_batch());
         self.pump();
     }
@@ -222,7 +222,7 @@ impl Log {
     ///
     /// # Panics
     /// If it is not the oldest region that was freed and is not forgotten.
-    pub fn region_forgotten(&mut self, region: u32) {
+    pub fn region_forgotten(&mut self, region: RegionIndex) {
         self.placement.regions.forget(region);
         self.pump();
     }

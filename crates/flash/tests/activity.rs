@@ -5,7 +5,7 @@ use crate::common::{Rig, Rng, answer, key, marked, options, tiny, tombstone};
 use forebay_effect::{Frame, IoError};
 use forebay_flash::{
     AnswerKind, Append, BatchSequence, BlockKey, Event, ExtentId, Geometry, MarkAnswer, Options,
-    RecordEvent, Start, StartEvent,
+    RecordEvent, RegionIndex, Start, StartEvent,
 };
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ struct Model {
     /// Blocks with a direct write in flight (version).
     writing: BTreeMap<u64, u64>,
     retiring: Vec<ExtentId>,
-    reclaiming: Vec<u32>,
+    reclaiming: Vec<RegionIndex>,
     free_frames: Vec<u32>,
     version: u64,
     trusted: u64,

@@ -5,7 +5,7 @@ use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
 use forebay_flash::{
     AnswerKind, Append, BatchSequence, Binding, Event, MarkAnswer, Position, Record, RecordEvent,
-    Start, StartEvent,
+    RegionIndex, Start, StartEvent,
 };
 
 fn tickets(events: &[Event]) -> Vec<u64> {
@@ -150,7 +150,7 @@ fn regions_are_asked_for_in_order_and_reused_only_behind_a_durable_tail() {
             }
         }
     }
-    let expected: Vec<_> = (0..asked.len() as u32).map(|n| n % 4).collect();
+    let expected: Vec<_> = (0..asked.len() as u32).map(|n| RegionIndex(n % 4)).collect();
     assert_eq!(asked, expected);
     assert!(asked.len() > 30);
     assert_eq!(rig.log.stats().regions_reclaimed, asked.len() as u64);
@@ -217,8 +217,8 @@ fn a_region_is_written_again_only_when_it_is_forgotten() {
         }
     }
     assert!(appended < 40, "what was freed is written though it is not forgotten");
-    assert_eq!(freed, [0], "no other is asked for meanwhile");
-    rig.log.region_forgotten(0);
+    assert_eq!(freed, [RegionIndex(0)], "no other is asked for meanwhile");
+    rig.log.region_forgotten(RegionIndex(0));
     let more = events(&mut rig);
     assert!(
         more.iter().any(|e| matches!(e, Event::Record(RecordEvent::Appended { .. }))),
@@ -231,7 +231,7 @@ fn a_region_is_written_again_only_when_it_is_forgotten() {
 #[should_panic(expected = "region 1 is not the oldest of those freed")]
 fn regions_are_forgotten_in_order() {
     let mut rig = Rig::formatted(tiny(), options());
-    rig.log.region_forgotten(1);
+    rig.log.region_forgotten(RegionIndex(1));
 }
 
 #[test]
@@ -350,9 +350,9 @@ fn asking_for_a_region_gives_even_the_one_being_filled() {
     rig.settle();
     rig.log.reclaim();
     rig.log.reclaim();
-    assert_eq!(rig.settle(), [Event::Reclaim { region: 0 }]);
-    rig.log.region_released(0);
-    assert_eq!(rig.settle(), [Event::RegionFreed { region: 0 }]);
+    assert_eq!(rig.settle(), [Event::Reclaim { region: RegionIndex(0) }]);
+    rig.log.region_released(RegionIndex(0));
+    assert_eq!(rig.settle(), [Event::RegionFreed { region: RegionIndex(0) }]);
     assert_eq!(rig.log.stats().regions_free, 4);
 }
 

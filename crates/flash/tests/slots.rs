@@ -7,8 +7,8 @@
 use crate::common::{Rig, Rng, answer, key, marked, options, tiny};
 use forebay_effect::Frame;
 use forebay_flash::{
-    AnswerKind, Append, Event, Geometry, LogError, Mapping, Options, Position, RecordEvent, Start,
-    StartEvent,
+    AnswerKind, Append, Event, Geometry, LogError, Mapping, Options, Position, RecordEvent,
+    RegionIndex, Start, StartEvent,
 };
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ struct Index {
     stored: BTreeMap<u64, u64>,
     syncs: BTreeMap<u64, BTreeMap<u64, u64>>,
     /// The region being emptied, and the moves under way.
-    moving: Option<(u32, u32)>,
-    asked: Vec<u32>,
+    moving: Option<(RegionIndex, u32)>,
+    asked: Vec<RegionIndex>,
     version: u64,
     ticket: u64,
     sync_ticket: u64,

@@ -13,7 +13,7 @@ use core::ops;
 
 use forebay_block::Volume;
 use forebay_effect::{Effect, Place};
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Position, RegionIndex};
 
 use self::entry::{Entry, EntryId, RecordNode};
 use self::regions::RegionLists;
@@ -310,33 +310,33 @@ impl Blocks {
     // ---- regions ----
 
     /// Number of records, or mappings, in a region.
-    pub fn region_entries(&self, region: u32) -> u32 {
+    pub fn region_entries(&self, region: RegionIndex) -> u32 {
         self.regions.count(region)
     }
 
     /// The first block with a record in the region.
-    pub fn first_of(&self, region: u32) -> Option<EntryId> {
+    pub fn first_of(&self, region: RegionIndex) -> Option<EntryId> {
         self.regions.first(region)
     }
 
     /// The blocks with records in the region.
-    pub fn blocks_of(&self, region: u32) -> impl Iterator<Item = EntryId> {
+    pub fn blocks_of(&self, region: RegionIndex) -> impl Iterator<Item = EntryId> {
         self.regions.blocks_of(&self.index, region)
     }
 
     /// Whether any record in the region is dirty, even if only because data is lost: a destage is
     /// told of that, and of records that replace it meanwhile.
-    pub fn region_is_dirty(&self, region: u32) -> bool {
+    pub fn region_is_dirty(&self, region: RegionIndex) -> bool {
         self.regions.dirty(region) > 0
     }
 
     /// Whether a dirty record in the region belongs to a block for which `which` is true.
-    pub fn region_has_dirty(&self, region: u32, which: impl Fn(&Entry) -> bool) -> bool {
+    pub fn region_has_dirty(&self, region: RegionIndex, which: impl Fn(&Entry) -> bool) -> bool {
         self.region_is_dirty(region) && self.blocks_of(region).any(|id| which(&self.index[id]))
     }
 
     /// Begins to walk through the blocks with records in the region. There is one walk at a time.
-    pub fn begin_walk(&mut self, region: u32) {
+    pub fn begin_walk(&mut self, region: RegionIndex) {
         self.regions.begin_walk(region);
     }
 

@@ -5,7 +5,7 @@ mod records;
 
 use forebay_effect::{Effect, IoError, Outcome};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, MarkAnswer, Position};
+use forebay_flash::{BlockKey, MarkAnswer, Position, RegionIndex};
 
 use super::blocks::FlashRecord;
 use super::entry::{DOUBTFUL, EntryId, MARKED};
@@ -298,7 +298,7 @@ impl Shard {
         t: TransferIndex,
         position: Position,
         checksum: u32,
-    ) -> Option<(u32, u32)> {
+    ) -> Option<(RegionIndex, RegionIndex)> {
         let mut moved = None;
         let (valid, dirty) = match self.tiers.transfers[t].kind {
             TransferKind::Append { valid, dirty } => (valid, dirty),

@@ -26,7 +26,7 @@ use core::fmt;
 
 use forebay_effect::Outcome;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Position, RegionIndex};
 
 use self::sorting::Sorting;
 use super::ShardContext;
@@ -49,7 +49,7 @@ use writes::Writes;
 /// The target of a cleaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
-    Region(u32),
+    Region(RegionIndex),
     /// Slots layout: blocks being evicted from flash, and the next ones to be evicted.
     Coldest,
 }
@@ -331,7 +331,7 @@ mod tests {
 
     pub(super) fn choose(cache: &mut Cache, skipped: VolumeSet) -> VolumeSet {
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.choose(tiers, Target::Region(0), true, skipped);
+        destager.choose(tiers, Target::Region(RegionIndex(0)), true, skipped);
         repeat(cache, Destager::choose_step);
         assert_eq!(repeat(cache, Destager::choose_step), 1, "all are chosen");
         cache.world.shards[0].destager.chosen_volumes()
@@ -392,7 +392,7 @@ mod tests {
             assert!(destager.chosen.is_empty());
         }
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.choose(tiers, Target::Region(0), false, EMPTY);
+        destager.choose(tiers, Target::Region(RegionIndex(0)), false, EMPTY);
         repeat(&mut cache, Destager::choose_step);
         assert_eq!(cache.world.shards[0].destager.chosen_volumes(), EMPTY);
     }
@@ -402,7 +402,7 @@ mod tests {
         let key = BlockKey::new(Volume(0), 3);
         let mut cache = holding(&[key]);
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.carry_begin(tiers, 0, VolumeSet::only(Volume(0)));
+        destager.carry_begin(tiers, RegionIndex(0), VolumeSet::only(Volume(0)));
         assert!(destager.carry_no_more(), "it did not know");
         assert!(!destager.carry_no_more());
         assert_eq!(
@@ -411,7 +411,7 @@ mod tests {
             "what another shard cannot read keeps the region"
         );
         destager.append_end();
-        destager.reinsert_choose(tiers, 0, 100);
+        destager.reinsert_choose(tiers, RegionIndex(0), 100);
         let mut pages = None;
         repeat(&mut cache, |destager, tiers, context| {
             pages = destager.reinsert_choose_step(tiers, context);
@@ -430,7 +430,7 @@ mod tests {
     fn a_cleaning_does_not_begin_while_records_are_carried_on() {
         let mut cache = holding(&[]);
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.carry_begin(tiers, 0, EMPTY);
+        destager.carry_begin(tiers, RegionIndex(0), EMPTY);
         choose(&mut cache, EMPTY);
     }
 }

@@ -11,7 +11,7 @@ mod slots_layout;
 mod unreadable;
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Log};
+use forebay_flash::{BlockKey, Log, RegionIndex};
 use forebay_replacement::{Offer, Queues};
 
 use self::log_layout::LogLayout;
@@ -251,7 +251,7 @@ impl FlashTier {
         &mut self,
         blocks: &mut Blocks,
         context: &mut ShardContext<'_>,
-        region: u32,
+        region: RegionIndex,
     ) -> (Forgotten, bool) {
         let (mut any, mut room) = (false, false);
         while let Some(id) = blocks.first_of(region) {

@@ -41,7 +41,7 @@ mod waiting_pieces;
 
 use forebay_block::Nanos;
 use forebay_effect::{EffectQueue, Outcome};
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Position, RegionIndex};
 
 use crate::budget::CallBudget;
 use crate::config::CacheConfig;
@@ -249,7 +249,11 @@ impl Shard {
 
     /// The region is free: nothing may refer to it any more. Forgets what it held, as far as the budget of the
     /// call goes.
-    pub fn forget_region(&mut self, context: &mut ShardContext<'_>, region: u32) -> Forgotten {
+    pub fn forget_region(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        region: RegionIndex,
+    ) -> Forgotten {
         let Tiers { flash, blocks, .. } = &mut self.tiers;
         let (forgotten, room) = flash.forget_region(blocks, context, region);
         if room {
@@ -259,7 +263,7 @@ impl Shard {
     }
 
     /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
-    pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
+    pub fn region_is_dirty_but(&self, region: RegionIndex, volumes: VolumeSet) -> bool {
         let other = |e: &entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
         self.tiers.blocks.region_has_dirty(region, other)
     }

@@ -4,7 +4,7 @@ use super::{Batch, BatchState, Batches, Fill, InBatch, Queue, Queued};
 use crate::cells::Cells;
 use crate::format::batch::{BatchEntry, EntryKind};
 use crate::io::Io;
-use crate::key::Position;
+use crate::key::{Position, RegionIndex};
 use crate::operation::LogOperation;
 use crate::regions::Regions;
 use crate::sequence::{AppendSerial, BatchSequence, SuperblockGeneration};
@@ -16,7 +16,7 @@ pub(crate) struct Forming {
     index: usize,
     batch: Batch,
     /// The number of its region.
-    region: u32,
+    region: RegionIndex,
     /// Pages from the header to the next payload.
     offset: u32,
     /// A payload has no checksum to wait for.

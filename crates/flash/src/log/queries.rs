@@ -4,7 +4,7 @@ use super::{Log, LogPhase};
 use crate::binding::Binding;
 use crate::cells::MoveRoom;
 use crate::geometry::Geometry;
-use crate::key::{BlockKey, Position};
+use crate::key::{BlockKey, Position, RegionIndex};
 use crate::layout::Layout;
 use crate::sequence::BatchSequence;
 use crate::stamp::{Older, Stamp};
@@ -69,7 +69,7 @@ impl Log {
     }
 
     /// The number of the position's region; in the slots layout, of the region with its mapping.
-    pub fn region_of(&self, position: Position) -> u32 {
+    pub fn region_of(&self, position: Position) -> RegionIndex {
         self.placement.region_of(position, &self.io.geometry)
     }
 
@@ -121,7 +121,7 @@ impl Log {
     }
 
     /// The numbers of the regions in use, oldest first.
-    pub fn regions_in_use(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn regions_in_use(&self) -> impl Iterator<Item = RegionIndex> + '_ {
         let regions = &self.placement.regions;
         regions.tail.until(regions.end()).map(|sequence| regions.number(sequence))
     }
@@ -140,7 +140,7 @@ impl Log {
 
     /// The newest batch written so far to a region: a record there, or in the slots layout a record
     /// with its mapping there, is not of a later batch.
-    pub fn newest_batch(&self, region: u32) -> BatchSequence {
+    pub fn newest_batch(&self, region: RegionIndex) -> BatchSequence {
         self.placement.regions.newest_batch(region, self.complete_batch())
     }
 

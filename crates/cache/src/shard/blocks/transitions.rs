@@ -37,7 +37,7 @@
 
 use forebay_block::Volume;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Position, RegionIndex};
 
 use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, UNREADABLE};
 use super::{Blocks, FlashRecord};
@@ -140,7 +140,12 @@ impl Blocks {
     }
 
     /// The mapping of the block's record is in another region.
-    pub fn mapping_moved(&mut self, key: BlockKey, position: Position, (from, to): (u32, u32)) {
+    pub fn mapping_moved(
+        &mut self,
+        key: BlockKey,
+        position: Position,
+        (from, to): (RegionIndex, RegionIndex),
+    ) {
         let Some(id) = self.find_at(key, position) else { return };
         self.regions.unlist(&mut self.index, id, from);
         self.regions.list(&mut self.index, id, to);
@@ -253,6 +258,6 @@ impl Blocks {
     }
 }
 
-fn region_of(context: &ShardContext<'_>, position: Position) -> u32 {
+fn region_of(context: &ShardContext<'_>, position: Position) -> RegionIndex {
     context.log.of(position).region_of(position)
 }

@@ -15,7 +15,7 @@
 
 use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};
-use forebay_flash::{Append, BlockKey, Geometry, Log, Position};
+use forebay_flash::{Append, BlockKey, Geometry, Log, Position, RegionIndex};
 
 use super::sorting::Sorting;
 use super::state::{DestagerState, PickPhase, Picking};
@@ -104,7 +104,7 @@ impl Carrying {
 impl Destager {
     /// Begins to carry on the remaining records of a region: those of volumes with failing stores,
     /// or unreadable ones.
-    pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: VolumeSet) {
+    pub fn carry_begin(&mut self, tiers: &Tiers, region: RegionIndex, failing: VolumeSet) {
         self.state.enter(DestagerState::CarryingOn { unread: false });
         (self.carrying.purpose, self.carrying.refused) = (Purpose::CarryOn, false);
         self.chosen.clear();
@@ -159,7 +159,7 @@ impl Destager {
 
     /// Begins to choose which clean records of a region are inserted again: those worth most, in at
     /// most `pages` pages of the log.
-    pub fn reinsert_choose(&mut self, tiers: &mut Tiers, region: u32, pages: u32) {
+    pub fn reinsert_choose(&mut self, tiers: &mut Tiers, region: RegionIndex, pages: u32) {
         self.state.enter(DestagerState::Picking(Picking { phase: PickPhase::Collecting, pages }));
         self.carrying.hot.clear();
         self.carrying.purpose = Purpose::Reinsert;
@@ -314,7 +314,7 @@ impl Destager {
         t: TransferIndex,
         from: Position,
         to: FlashRecord,
-    ) -> Option<(u32, u32)> {
+    ) -> Option<(RegionIndex, RegionIndex)> {
         let key = tiers.transfers[t].key;
         self.carrying.blocks.retain(|&carried| carried != key);
         let id = tiers.blocks.find_at(key, from);

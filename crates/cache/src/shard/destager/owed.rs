@@ -1,6 +1,6 @@
 //! The space that the records of a region would take if they were carried on.
 
-use forebay_flash::Geometry;
+use forebay_flash::{Geometry, RegionIndex};
 
 use super::carry::is_lost;
 use crate::shard::Shard;
@@ -32,7 +32,7 @@ const CARRY_BATCH: usize = 16;
 /// `settles`, records destaged to other volumes are about to be clean.
 pub(crate) fn needs(
     shard: &Shard,
-    region: u32,
+    region: RegionIndex,
     carried: VolumeSet,
     settles: bool,
     geometry: &Geometry,
@@ -76,14 +76,14 @@ pub(super) fn together(tiers: &Tiers, geometry: &Geometry) -> usize {
 }
 
 /// Whether a dirty record of the region could not be read.
-pub(crate) fn is_unreadable(shard: &Shard, region: u32) -> bool {
+pub(crate) fn is_unreadable(shard: &Shard, region: RegionIndex) -> bool {
     let tiers = &shard.tiers;
     let dirty = |e: &Entry| e.flash_dirty() != 0 && is_lost(e);
     tiers.blocks.region_has_dirty(region, dirty)
 }
 
 /// Whether the region holds records that can be destaged now, of volumes other than these.
-pub(crate) fn has_ready(shard: &Shard, region: u32, but: VolumeSet) -> bool {
+pub(crate) fn has_ready(shard: &Shard, region: RegionIndex, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
     tiers.blocks.region_has_dirty(region, |e: &Entry| {
         // A record can also be destaged during an append of its block, since the append may itself wait for room.

@@ -2,7 +2,7 @@
 //! blocks are not evicted from flash one by one: nothing happens, and the answer is no.
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Position, RegionIndex};
 
 use super::replacement::FlashReplacement;
 use super::slots_layout::{IfEvicted, SlotsLayout};
@@ -223,7 +223,12 @@ impl FlashTier {
     // ---- moves of a region's mappings ----
 
     /// Begins to move a region's mappings.
-    pub fn move_begin(&mut self, blocks: &mut Blocks, context: &ShardContext<'_>, region: u32) {
+    pub fn move_begin(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &ShardContext<'_>,
+        region: RegionIndex,
+    ) {
         let careless = context.mode.sabotage.is(Bug::MappingLeftBehind);
         if let Some(slots) = self.slots_mut() {
             slots.move_begin(blocks, region, careless);
@@ -244,7 +249,7 @@ impl FlashTier {
         blocks: &mut Blocks,
         key: BlockKey,
         position: Position,
-        regions: (u32, u32),
+        regions: (RegionIndex, RegionIndex),
         good: bool,
     ) {
         if let Some(slots) = self.slots_mut() {

@@ -2,7 +2,7 @@
 //! destaged if it is dirty, then forgotten on flash; when that is durable, its cell is free. Only
 //! the next block that needs the cell waits for that.
 
-use forebay_flash::{BlockKey, Log, Position};
+use forebay_flash::{BlockKey, Log, Position, RegionIndex};
 use forebay_replacement::Queues;
 
 use super::held_cells::HeldCells;
@@ -365,7 +365,7 @@ impl SlotsLayout {
     // ---- moves of mappings ----
 
     /// Begins to move a region's mappings.
-    pub fn move_begin(&mut self, blocks: &mut Blocks, region: u32, careless: bool) {
+    pub fn move_begin(&mut self, blocks: &mut Blocks, region: RegionIndex, careless: bool) {
         self.moves.begin(blocks, region, careless);
     }
 
@@ -386,7 +386,7 @@ impl SlotsLayout {
         blocks: &mut Blocks,
         key: BlockKey,
         position: Position,
-        regions: (u32, u32),
+        regions: (RegionIndex, RegionIndex),
         good: bool,
     ) {
         self.moves.ended(good);
