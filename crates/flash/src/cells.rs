@@ -29,6 +29,7 @@ use crate::commit::Commit;
 use crate::events::{Event, RecordEvent};
 use crate::format::batch::{BatchEntry, EntryKind, MOVED};
 use crate::geometry::Geometry;
+use crate::granules::Granules;
 use crate::io::Io;
 use crate::key::{BlockKey, Position, RegionIndex};
 use crate::regions::Regions;
@@ -77,8 +78,8 @@ impl Note {
         let tombstone = BatchEntry {
             key: self.key,
             kind: EntryKind::Tombstone,
-            valid: 0,
-            dirty: 0,
+            valid: Granules::EMPTY,
+            dirty: Granules::EMPTY,
             offset: 0,
             cell: 0,
             checksum: 0,

@@ -5,7 +5,7 @@ use crate::common::{Flash, Rig, Rng, answer, key, options, tiny};
 use forebay_block::Volume;
 use forebay_effect::Frame;
 use forebay_flash::{
-    AnswerKind, Append, Binding, DirectoryCounts, Event, Geometry, Options, RecordEvent,
+    AnswerKind, Append, Binding, DirectoryCounts, Event, Geometry, Granules, Options, RecordEvent,
     RegionIndex, Start, StartEvent,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -112,17 +112,17 @@ impl Model {
         }
         let block = rng.below(12);
         let frame = Frame((self.ticket % u64::from(rig.options.frames)) as u32);
-        let full = rig.geometry.full_mask();
+        let full = rig.geometry.all_granules();
         let tombstone = rng.one_in(8);
         let valid = match rng.below(3) {
-            _ if tombstone => 0,
-            0 => full & (1 + rng.below(u64::from(full)) as u16),
+            _ if tombstone => Granules::EMPTY,
+            0 => full & Granules(1 + rng.below(full.0.into()) as u16),
             _ => full,
         };
-        let valid = if valid == 0 && !tombstone { full } else { valid };
+        let valid = if valid.is_empty() && !tombstone { full } else { valid };
         self.version += 1;
-        let version = if valid == 0 { 0 } else { self.version };
-        if valid == 0 {
+        let version = if valid.is_empty() { 0 } else { self.version };
+        if valid.is_empty() {
             // The block was written to its backing store, durably, past the log.
             self.backing.insert(block, self.version);
             self.counts.tombstones += 1;

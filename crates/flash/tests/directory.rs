@@ -4,7 +4,7 @@ use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::{Effect, Frame};
 use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::{
-    Append, Event, Geometry, LogError, OnDamage, Options, RecordEvent, RecoveryProgress,
+    Append, Event, Geometry, Granules, LogError, OnDamage, Options, RecordEvent, RecoveryProgress,
     RecoveryReport, RegionIndex, RegionSequence, Start, StartEvent,
 };
 
@@ -264,7 +264,7 @@ fn a_check_holds_directories_against_headers() {
         let header = DirectoryHeader::decode(&bytes, uuid, page, &geometry(), &mut contents);
         match change {
             0 => contents.entries[3].checksum ^= 1,
-            1 => contents.entries[3].dirty ^= 1,
+            1 => contents.entries[3].dirty.0 ^= 1,
             _ => contents.entries[3].key = key(99),
         }
         let mut bytes = vec![0; PAGE];
@@ -386,7 +386,14 @@ fn regions_too_full_of_tombstones_get_no_directory() {
         for n in 0..64 {
             let (valid, frame) = (0, Frame(0));
             let urgent = n == 63;
-            rig.log.append(Append { ticket: n, key: key(n), valid, dirty: 0, frame, urgent });
+            rig.log.append(Append {
+                ticket: n,
+                key: key(n),
+                valid: Granules(valid),
+                dirty: Granules::EMPTY,
+                frame,
+                urgent,
+            });
         }
         appended += 64;
         rig.settle();
@@ -437,8 +444,15 @@ fn directories_on_their_way_hold_no_more_than_two_regions_up() {
     let mut given = 0;
     for n in 0..20 {
         let frame = Frame(n as u32);
-        let valid = rig.geometry.full_mask();
-        rig.log.append(Append { ticket: n, key: key(n), valid, dirty: 0, frame, urgent: true });
+        let valid = rig.geometry.all_granules();
+        rig.log.append(Append {
+            ticket: n,
+            key: key(n),
+            valid,
+            dirty: Granules::EMPTY,
+            frame,
+            urgent: true,
+        });
     }
     // Everything ends at once but directories.
     let mut waiting = std::collections::VecDeque::new();

@@ -237,7 +237,7 @@ impl Choosing {
     fn collect_coldest(&mut self, tiers: &mut Tiers, chosen: &mut Vec<(BlockKey, Position)>) {
         let blocks = &tiers.blocks;
         let ids = tiers.flash.take_coldest();
-        let dirty = ids.filter(|&id| blocks[id].owed() != 0);
+        let dirty = ids.filter(|&id| !blocks[id].owed().is_empty());
         chosen.extend(dirty.filter_map(|id| Some((blocks[id].key(), blocks[id].position()?))));
         self.volumes = chosen.iter().map(|(key, _)| key.volume()).collect();
     }
@@ -253,7 +253,7 @@ impl Choosing {
             tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
         }
         let e = &tiers.blocks[id];
-        if e.owed() != 0 && !e.has(DESTAGED) {
+        if !e.owed().is_empty() && !e.has(DESTAGED) {
             let position = e.position().expect("an entry of a region has a record");
             chosen.push((e.key(), position));
             self.volumes.insert(e.key().volume());
@@ -282,7 +282,7 @@ pub(super) fn note_destaged(
 #[cfg(test)]
 mod tests {
     use forebay_block::Volume;
-    use forebay_flash::Geometry;
+    use forebay_flash::{Geometry, Granules};
 
     use super::*;
     use crate::cache::Cache;
@@ -306,7 +306,8 @@ mod tests {
         for (n, &key) in keys.iter().enumerate() {
             let position = Position(geometry.first_region_page() + 1 + n as u32);
             let shard = &mut cache.world.shards[0];
-            let record = FlashRecord { position, checksum: 0, valid: 1, dirty: 1 };
+            let record =
+                FlashRecord { position, checksum: 0, valid: Granules(1), dirty: Granules(1) };
             shard.recovery.record(&mut shard.tiers, &mut shard_context!(cache.world), key, record);
         }
         cache
@@ -339,7 +340,7 @@ mod tests {
 
     pub(super) fn is_owed(cache: &Cache, key: BlockKey) -> bool {
         let blocks = &cache.world.shards[0].tiers.blocks;
-        blocks[blocks.find(key).expect("it has a record")].owed() != 0
+        !blocks[blocks.find(key).expect("it has a record")].owed().is_empty()
     }
 
     /// Goal: each destaged record is marked clean once its store is synced, and no other. Method:

@@ -11,7 +11,7 @@ mod slots_layout;
 mod unreadable;
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Log, RegionIndex};
+use forebay_flash::{BlockKey, Granules, Log, RegionIndex};
 use forebay_replacement::{Offer, Queues};
 
 use self::log_layout::LogLayout;
@@ -157,7 +157,7 @@ impl FlashTier {
         id: EntryId,
         to: Option<FlashRecord>,
     ) {
-        self.outdate_record(blocks, context, id, to, 0);
+        self.outdate_record(blocks, context, id, to, Granules::EMPTY);
     }
 
     fn outdate_record(
@@ -166,7 +166,7 @@ impl FlashTier {
         context: &mut ShardContext<'_>,
         id: EntryId,
         to: Option<FlashRecord>,
-        taken: u16,
+        taken: Granules,
     ) {
         context.stats.records_outdated += u64::from(blocks[id].position().is_some());
         self.put_record(blocks, context, id, to, taken);
@@ -182,11 +182,11 @@ impl FlashTier {
         context: &mut ShardContext<'_>,
         id: EntryId,
         to: Option<FlashRecord>,
-        taken: u16,
+        taken: Granules,
     ) {
         let old = blocks[id].position();
         blocks.record_replaced(context, id, to, taken);
-        if blocks[id].lost_on_flash() != 0 {
+        if !blocks[id].lost_on_flash().is_empty() {
             self.unreadable.note(blocks, blocks[id].key());
         }
         let careless = context.mode.sabotage.is(Bug::ChosenCellsUsedAgain);
@@ -225,7 +225,7 @@ impl FlashTier {
         id: EntryId,
         to: FlashRecord,
     ) {
-        self.put_record(blocks, context, id, Some(to), 0);
+        self.put_record(blocks, context, id, Some(to), Granules::EMPTY);
         if let TierLayout::Log(log) = &mut self.layout {
             log.reinserted(id);
         }
@@ -240,7 +240,7 @@ impl FlashTier {
     ) {
         blocks[id].clear(DOUBTFUL);
         if blocks[id].position().is_some() {
-            assert!(blocks[id].flash_dirty() == 0, "a dirty record would be voided");
+            assert!(blocks[id].flash_dirty().is_empty(), "a dirty record would be voided");
             self.set_record(blocks, context, id, None);
         }
     }
@@ -259,9 +259,9 @@ impl FlashTier {
                 return (if any { Forgotten::Some } else { Forgotten::Nothing }, room);
             }
             any = true;
-            assert!(blocks[id].flash_dirty() == 0, "a freed region holds dirty records");
+            assert!(blocks[id].flash_dirty().is_empty(), "a freed region holds dirty records");
             blocks.prefetch_chain(blocks.record(id).next);
-            self.put_record(blocks, context, id, None, 0);
+            self.put_record(blocks, context, id, None, Granules::EMPTY);
             if let TierLayout::Log(log) = &mut self.layout {
                 log.record_replaced(id, false);
             }

@@ -28,7 +28,7 @@ mod dram;
 mod flash_tier;
 pub(crate) mod flush;
 mod frames;
-mod granules;
+mod granularity;
 pub(crate) mod index;
 mod log_access;
 mod piece;
@@ -264,7 +264,8 @@ impl Shard {
 
     /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
     pub fn region_is_dirty_but(&self, region: RegionIndex, volumes: VolumeSet) -> bool {
-        let other = |e: &entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
+        let other =
+            |e: &entry::Entry| !e.owed().is_empty() && !e.has(UNREADABLE) && !volumes.has(e.key());
         self.tiers.blocks.region_has_dirty(region, other)
     }
 

@@ -16,7 +16,7 @@ mod write;
 use forebay_block::Op;
 use forebay_effect::IoError;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Log};
+use forebay_flash::{BlockKey, Granules, Log};
 
 use self::admit::Admitter;
 use self::entrance::Entrance;
@@ -295,9 +295,9 @@ impl Tiers {
 
     /// A direct write makes what the frame holds of these granules old or unknown: a frame that then holds nothing
     /// is released.
-    pub fn outdate(&mut self, id: EntryId, granules: u16) {
+    pub fn outdate(&mut self, id: EntryId, granules: Granules) {
         self.blocks.outdated(id, granules);
-        if self.blocks[id].valid() == 0 && self.blocks[id].frame().is_some() {
+        if self.blocks[id].valid().is_empty() && self.blocks[id].frame().is_some() {
             self.release_frame(id);
         }
     }

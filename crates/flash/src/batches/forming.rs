@@ -105,7 +105,7 @@ impl Forming {
         let slots = io.geometry.has_slots();
         let item = queue.pop(self.batch.carried);
         self.batch.last_serial = item.serial;
-        let data = item.valid != 0;
+        let data = !item.valid.is_empty();
         let cell = if data && slots { cells.take(item.key) } else { 0 };
         self.unsummed |= data && io.without_bytes;
         if data && !io.without_bytes {
@@ -120,10 +120,10 @@ impl Forming {
             frame: item.frame,
             entry: BatchEntry {
                 key: item.key,
-                kind: match (data, item.dirty) {
+                kind: match (data, item.dirty.is_empty()) {
                     (true, _) => EntryKind::Data,
-                    (false, 0) => EntryKind::Tombstone,
-                    (false, _) => EntryKind::Lost,
+                    (false, true) => EntryKind::Tombstone,
+                    (false, false) => EntryKind::Lost,
                 },
                 valid: item.valid,
                 dirty: item.dirty,

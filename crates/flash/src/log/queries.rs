@@ -4,6 +4,7 @@ use super::{Log, LogPhase};
 use crate::binding::Binding;
 use crate::cells::MoveRoom;
 use crate::geometry::Geometry;
+use crate::granules::Granules;
 use crate::key::{BlockKey, Position, RegionIndex};
 use crate::layout::Layout;
 use crate::sequence::BatchSequence;
@@ -74,12 +75,12 @@ impl Log {
     }
 
     /// Bytes of a payload with these valid granules.
-    pub fn payload_bytes(&self, valid: u16) -> u32 {
+    pub fn payload_bytes(&self, valid: Granules) -> u32 {
         self.io.geometry.payload_bytes(valid)
     }
 
     /// Pages of a payload with these valid granules.
-    pub fn payload_pages(&self, valid: u16) -> u32 {
+    pub fn payload_pages(&self, valid: Granules) -> u32 {
         self.io.geometry.payload_pages(valid)
     }
 

@@ -129,6 +129,7 @@ impl ApartWrites {
 mod tests {
     use forebay_block::Volume;
     use forebay_effect::Outcome;
+    use forebay_flash::Granules;
 
     use super::super::tests::{choose, holding, is_owed, repeat};
     use super::*;
@@ -227,7 +228,7 @@ mod tests {
     fn write(cache: &mut Cache, key: BlockKey, result: Outcome) {
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
         let (from, position) = (Frame::NONE, Position::NONE);
-        let kind = TransferKind::DestageRecord { rest: 0, from, position };
+        let kind = TransferKind::DestageRecord { rest: Granules::EMPTY, from, position };
         let t = tiers.transfers.start(&mut cache.world.volumes, kind, key, (0, 0));
         destager.writes.write_begins(key);
         assert!(destager.writes.is_writing(key.volume()));

@@ -15,7 +15,7 @@
 
 use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};
-use forebay_flash::{Append, BlockKey, Geometry, Log, Position, RegionIndex};
+use forebay_flash::{Append, BlockKey, Geometry, Granules, Log, Position, RegionIndex};
 
 use super::sorting::Sorting;
 use super::state::{DestagerState, PickPhase, Picking};
@@ -110,8 +110,8 @@ impl Destager {
         self.chosen.clear();
         for id in tiers.blocks.blocks_of(region) {
             let e = &tiers.blocks[id];
-            if let (true, Some(position)) = (e.flash_dirty() != 0, e.position()) {
-                let hopeless = e.owed() == 0 || e.has(UNREADABLE);
+            if let (true, Some(position)) = (!e.flash_dirty().is_empty(), e.position()) {
+                let hopeless = e.owed().is_empty() || e.has(UNREADABLE);
                 let fails = failing.has(e.key());
                 assert!(hopeless || fails, "readable data would be given up as lost");
                 self.chosen.push((e.key(), position));
@@ -328,11 +328,11 @@ impl Destager {
             return None;
         }
         if let Some(id) = id {
-            if let (true, Some(t)) = (to.valid != 0, tiers.blocks[id].transfer()) {
+            if let (true, Some(t)) = (!to.valid.is_empty(), tiers.blocks[id].transfer()) {
                 tiers.transfers.record_moved(t, from, to.position);
             }
-            context.stats.carried_lost += u64::from(to.valid == 0);
-            context.stats.carried += u64::from(to.valid != 0);
+            context.stats.carried_lost += u64::from(to.valid.is_empty());
+            context.stats.carried += u64::from(!to.valid.is_empty());
             tiers.flash.set_record(&mut tiers.blocks, context, id, Some(to));
         }
         moved
@@ -361,7 +361,7 @@ impl Carrying {
             let (key, position) = left[at];
             // Records that were destaged apart may have become clean.
             let carries = self.blocks.contains(&key);
-            let owed = |&id: &EntryId| carries || tiers.blocks[id].flash_dirty() != 0;
+            let owed = |&id: &EntryId| carries || !tiers.blocks[id].flash_dirty().is_empty();
             let Some(id) = tiers.blocks.find_at(key, position).filter(owed) else {
                 left.remove(at);
                 continue;
@@ -396,7 +396,7 @@ impl Carrying {
         let (key, dirty) = (e.key(), e.flash_dirty());
         let lost = self.purpose == Purpose::CarryOn && is_lost(e);
         let kind = match lost {
-            true => TransferKind::Carry { position, valid: 0, dirty },
+            true => TransferKind::Carry { position, valid: Granules::EMPTY, dirty },
             false => TransferKind::CarryRead { position },
         };
         let t = match e.transfer() {
@@ -443,8 +443,8 @@ fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
 fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     let idle = e.transfer().is_none() && e.frame().is_none();
     (idle || sabotage.is(Bug::ReinsertedOverNewer))
-        && e.flash_dirty() == 0
-        && e.flash_valid() != 0
+        && e.flash_dirty().is_empty()
+        && !e.flash_valid().is_empty()
         && !e.has(DOUBTFUL)
 }
 
@@ -492,5 +492,5 @@ fn hand_on(
 
 /// Whether the carried entry only says that the record is lost.
 pub(super) fn is_lost(e: &Entry) -> bool {
-    e.owed() == 0 || e.has(UNREADABLE)
+    e.owed().is_empty() || e.has(UNREADABLE)
 }

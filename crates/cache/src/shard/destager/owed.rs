@@ -43,13 +43,13 @@ pub(crate) fn needs(
     let block = geometry.block_pages();
     for e in tiers.blocks.blocks_of(region).map(|id| &tiers.blocks[id]) {
         let carries = carried.has(e.key());
-        if e.flash_dirty() == 0 || settles && e.has(DESTAGED) && !carries {
+        if e.flash_dirty().is_empty() || settles && e.has(DESTAGED) && !carries {
             continue;
         }
         if is_lost(e) {
             // Each may come to stand in a batch of its own.
             owed.pages += 1;
-            owed.lost += u64::from(e.owed() != 0 && e.lost_on_flash() == 0);
+            owed.lost += u64::from(!e.owed().is_empty() && e.lost_on_flash().is_empty());
         } else if carries {
             owed.pages += u64::from(block);
             records += 1;
@@ -78,7 +78,7 @@ pub(super) fn together(tiers: &Tiers, geometry: &Geometry) -> usize {
 /// Whether a dirty record of the region could not be read.
 pub(crate) fn is_unreadable(shard: &Shard, region: RegionIndex) -> bool {
     let tiers = &shard.tiers;
-    let dirty = |e: &Entry| e.flash_dirty() != 0 && is_lost(e);
+    let dirty = |e: &Entry| !e.flash_dirty().is_empty() && is_lost(e);
     tiers.blocks.region_has_dirty(region, dirty)
 }
 
@@ -90,6 +90,6 @@ pub(crate) fn has_ready(shard: &Shard, region: RegionIndex, but: VolumeSet) -> b
         let append =
             |t: TransferIndex| matches!(tiers.transfers[t].kind, TransferKind::Append { .. });
         let free = e.transfer().is_none_or(append) && !e.has(DESTAGED | UNREADABLE);
-        e.owed() != 0 && free && !but.has(e.key())
+        !e.owed().is_empty() && free && !but.has(e.key())
     })
 }

@@ -150,7 +150,7 @@ impl SlotsLayout {
     /// record stays, and would take a place that others miss.
     #[inline]
     pub fn promotes_after(&self, blocks: &Blocks, id: EntryId) -> u8 {
-        let costs = blocks[id].flash_dirty() != 0 && self.replacement.copies_cost_hits();
+        let costs = !blocks[id].flash_dirty().is_empty() && self.replacement.copies_cost_hits();
         if costs { self.promote_dirty_after } else { 1 }
     }
 
@@ -165,7 +165,7 @@ impl SlotsLayout {
         let on_its_way = e.frame().is_some() && e.is_leaving() && self.queues.is_none();
         let resident = e.frame().is_some() && !e.is_leaving();
         let record = e.position().is_some() && !flash.is_unmapping(id);
-        let pinned = e.flash_dirty() != 0 && self.pinned.has(e.key());
+        let pinned = !e.flash_dirty().is_empty() && self.pinned.has(e.key());
         let to = if !record && !on_its_way {
             Residence::Uncounted
         } else if e.has(UNREADABLE) || pinned {
@@ -174,7 +174,7 @@ impl SlotsLayout {
             Residence::Leaving
         } else if !resident {
             Residence::FlashOnly
-        } else if e.flash_dirty() == 0 {
+        } else if e.flash_dirty().is_empty() {
             Residence::CleanCopy
         } else {
             Residence::DirtyCopy
@@ -279,7 +279,7 @@ impl SlotsLayout {
         if log.error().is_some() {
             return;
         }
-        if e.flash_dirty() != 0 {
+        if !e.flash_dirty().is_empty() {
             flash.destage_wanted = true;
             return;
         }
@@ -339,7 +339,7 @@ impl SlotsLayout {
         let entries = if any { blocks.capacity() } else { 0 };
         for id in (0..entries).map(EntryId::new) {
             let e = &blocks[id];
-            if !e.is_vacant() && e.flash_dirty() != 0 && changed.has(e.key()) {
+            if !e.is_vacant() && !e.flash_dirty().is_empty() && changed.has(e.key()) {
                 self.update_residence(blocks, id, IfEvicted::Stays);
             }
         }
@@ -399,6 +399,7 @@ impl SlotsLayout {
 #[cfg(test)]
 mod tests {
     use forebay_block::Volume;
+    use forebay_flash::Granules;
 
     use super::{Residence, SlotsLayout};
     use crate::cache::Cache;
@@ -429,7 +430,12 @@ mod tests {
         let key = BlockKey::new(Volume(0), 3);
         let shard = &mut cache.world.shards[0];
         let tiers = &mut shard.tiers;
-        let record = FlashRecord { position: first, checksum: 0, valid: 1, dirty: 0 };
+        let record = FlashRecord {
+            position: first,
+            checksum: 0,
+            valid: Granules(1),
+            dirty: Granules::EMPTY,
+        };
         shard.recovery.record(tiers, &mut shard_context!(cache.world), key, record);
         let id = tiers.blocks.find(key).expect("it has just been found");
         let ordered = |tiers: &Tiers| tiers.flash.replacement().expect("slots").ordered();
@@ -449,7 +455,12 @@ mod tests {
         let (mut cache, older) = in_slots(Parameters::default());
         let (key, newer) = (BlockKey::new(Volume(0), 3), Position(older.0 + 1));
         let shard = &mut cache.world.shards[0];
-        let record = FlashRecord { position: newer, checksum: 0, valid: 1, dirty: 0 };
+        let record = FlashRecord {
+            position: newer,
+            checksum: 0,
+            valid: Granules(1),
+            dirty: Granules::EMPTY,
+        };
         shard.recovery.record(&mut shard.tiers, &mut shard_context!(cache.world), key, record);
         let id = shard.tiers.blocks.find(key).expect("it has just been found");
         let slots = shard.tiers.flash.slots_mut().expect("the slots layout");
@@ -465,9 +476,9 @@ mod tests {
         let (mut cache, first) = in_slots(Parameters::default());
         let key = |block: u64| BlockKey::new(Volume(0), block);
         let shard = &mut cache.world.shards[0];
-        for (n, dirty) in [(0, 0), (1, 1)] {
+        for (n, dirty) in [(0, Granules::EMPTY), (1, Granules(1))] {
             let position = Position(first.0 + n);
-            let record = FlashRecord { position, checksum: 0, valid: 1, dirty };
+            let record = FlashRecord { position, checksum: 0, valid: Granules(1), dirty };
             let context = &mut shard_context!(cache.world);
             shard.recovery.record(&mut shard.tiers, context, key(n.into()), record);
         }

@@ -105,7 +105,7 @@ impl Lines {
             return;
         }
         for key in (first.0..first.0 + self.blocks).map(BlockKey) {
-            let range = entrance.blocks.granules().range_within(context, key);
+            let range = entrance.blocks.granularity().range_within(context, key);
             if range.1 <= range.0 {
                 return;
             }

@@ -79,7 +79,7 @@ impl Tiers {
         if !reads || !takes || self.is_jammed(context) {
             return Promotion::Skipped;
         }
-        let (start, end) = self.blocks.granules().range_within(context, key);
+        let (start, end) = self.blocks.granularity().range_within(context, key);
         if end <= start || self.transfers.waiting_range(key).is_some() {
             return Promotion::Skipped;
         }
