@@ -57,6 +57,7 @@ pub(crate) use cleaning::Surroundings;
 pub(crate) use oldest::{destage_oldest, oldest_for_late};
 pub(crate) use work::Work;
 
+use crate::shard::RegionMove;
 use crate::volume_set::VolumeSet;
 use crate::world::{World, sooner};
 use account::Account;
@@ -238,8 +239,8 @@ impl Cleaner {
     }
 
     /// Records have moved from one region to another; unreadable ones may be among them.
-    pub fn note_moved(&mut self, from: RegionIndex, to: RegionIndex) {
-        self.account.note_moved(from, to);
+    pub fn note_moved(&mut self, regions: RegionMove) {
+        self.account.note_moved(regions);
     }
 
     /// Whether a destage has not yet written all records that the region held when the destage
@@ -329,9 +330,9 @@ mod tests {
         let mut cleaner = Cleaner::new(4, true);
         cleaner.account.note_unread(R[2]);
         assert!(cleaner.is_owed(R[2]) && !cleaner.is_owed(R[1]));
-        cleaner.note_moved(R[1], R[2]);
+        cleaner.note_moved(RegionMove { from: R[1], to: R[2] });
         assert!(cleaner.is_owed(R[2]), "a destage is to follow what supersedes it");
-        cleaner.note_moved(R[2], R[3]);
+        cleaner.note_moved(RegionMove { from: R[2], to: R[3] });
         assert!(cleaner.is_owed(R[3]), "it may have gone there");
         cleaner.forgive();
         assert!(R.iter().all(|&region| !cleaner.is_owed(region)));

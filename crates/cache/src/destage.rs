@@ -10,12 +10,13 @@ use core::fmt;
 
 use forebay_block::{Op, Request};
 use forebay_effect::IoError;
+use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{Log, RegionIndex};
 
 use crate::cleaner::{Cleaner, Work};
 use crate::front::INTERNAL;
 use crate::holds::HoldReason;
+use crate::shard::RegionMove;
 use crate::world::World;
 
 /// How often a destage is repeated because records are marked dirty at its end.
@@ -178,7 +179,7 @@ impl Destages {
         &mut self,
         world: &mut World,
         cleaner: &mut Cleaner,
-        (from, to): (RegionIndex, RegionIndex),
+        RegionMove { from, to }: RegionMove,
     ) {
         let Some(destage) = &mut self.under_way else { return };
         if !cleaner.is_owed(from)

@@ -12,6 +12,8 @@
 //! in the regions given back is durable, too. The tail follows when the cache has forgotten the region's records: until then its index may
 //! lead readers there.
 
+use core::ops::{Range, RangeInclusive};
+
 use crate::commit::{Commit, SuperblockWriter};
 use crate::events::Event;
 use crate::geometry::Geometry;
@@ -124,15 +126,15 @@ impl Regions {
         self.head = head;
     }
 
-    /// Fills in the regions in use, `tail` to `head`, that the walk of a recovery has not read. The
-    /// log ends with batch `end`, and the tail begins with batch `tail_batch`.
+    /// Fills in the regions in use that the walk of a recovery has not read. The first of them begins
+    /// with the first of these batches, and the log ends with the last.
     pub fn add_unread(
         &mut self,
-        tail: RegionSequence,
-        head: RegionSequence,
-        tail_batch: BatchSequence,
-        end: BatchSequence,
+        regions: Range<RegionSequence>,
+        batches: RangeInclusive<BatchSequence>,
     ) {
+        let Range { start: tail, end: head } = regions;
+        let (tail_batch, end) = batches.into_inner();
         self.continue_at(tail, head);
         let mut first_batch = end.next();
         for sequence in tail.until(head).rev() {

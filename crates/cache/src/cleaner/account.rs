@@ -3,6 +3,7 @@
 use forebay_flash::RegionIndex;
 
 use super::FAILURES_MAX;
+use crate::shard::RegionMove;
 
 /// See the module.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Account {
     }
 
     /// Records have moved from one region to another; unreadable ones may be among them.
-    pub fn note_moved(&mut self, from: RegionIndex, to: RegionIndex) {
+    pub fn note_moved(&mut self, RegionMove { from, to }: RegionMove) {
         self.unread[to.index()] |= self.unread[from.index()];
     }
 

@@ -34,6 +34,13 @@ pub(crate) struct FlashRecord {
     pub dirty: Granules,
 }
 
+/// The regions of a block's record, or of its mapping, before and after it has moved or was replaced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionMove {
+    pub from: RegionIndex,
+    pub to: RegionIndex,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Blocks {

@@ -5,7 +5,7 @@ mod records;
 
 use forebay_effect::{Effect, IoError, Outcome};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, MarkAnswer, Position, RegionIndex};
+use forebay_flash::{BlockKey, MarkAnswer, Position};
 
 use super::blocks::FlashRecord;
 use super::entry::{DOUBTFUL, EntryId, MARKED};
@@ -13,7 +13,9 @@ use super::flash_tier::IfEvicted;
 use super::tiers::Tiers;
 use super::transfer::{Transfer, TransferKind};
 use super::{Shard, ShardContext};
+use crate::byte_range::ByteRange;
 use crate::load::Source;
+use crate::shard::RegionMove;
 use crate::slab::TransferIndex;
 
 impl Shard {
@@ -44,7 +46,7 @@ impl Shard {
             }
             // Counted before a request learns of the end: a sync that it begins covers the write.
             let Transfer { key, start, end, .. } = self.tiers.transfers[t];
-            context.volumes.direct_written(key.volume(), start, end);
+            context.volumes.direct_written(key.volume(), ByteRange { start, end });
         }
         match kind {
             TransferKind::Fetch => self.fetched(context, t, result),
@@ -292,14 +294,14 @@ impl Shard {
     // ---- to the log ----
 
     /// The log has written a record, and all before it. If it took over dirty granules of an older
-    /// record, returns the regions of both, the older one first.
+    /// record, returns the regions of both.
     pub fn appended(
         &mut self,
         context: &mut ShardContext<'_>,
         t: TransferIndex,
         position: Position,
         checksum: u32,
-    ) -> Option<(RegionIndex, RegionIndex)> {
+    ) -> Option<RegionMove> {
         let mut moved = None;
         let (valid, dirty) = match self.tiers.transfers[t].kind {
             TransferKind::Append { valid, dirty } => (valid, dirty),
@@ -317,7 +319,7 @@ impl Shard {
             let e = &tiers.blocks[id];
             if let (Some(old), true) = (e.position(), !e.flash_dirty().is_empty()) {
                 let log = context.log.of(position);
-                moved = Some((log.region_of(old), log.region_of(position)));
+                moved = Some(RegionMove { from: log.region_of(old), to: log.region_of(position) });
             }
             let mut to = FlashRecord { position, checksum, valid, dirty };
             if context.mode.sabotage.is(Bug::StaleReferenceRead)

@@ -23,6 +23,7 @@ use super::blocks::{Blocks, FlashRecord};
 use super::entry::{DESTAGED, DOUBTFUL, EntryId, UNREADABLE};
 use super::{LogAccess, ShardContext};
 use crate::config::{CacheConfig, FlashLayout};
+use crate::shard::tiers::ShardSizes;
 pub(crate) use moves::MoveState;
 
 /// See the module.
@@ -59,26 +60,20 @@ pub(crate) enum Forgotten {
 }
 
 impl FlashTier {
-    /// `entries`: index entries for blocks on flash; `all`: all index entries; `frames`: the blocks that fit in memory.
-    pub fn new(
-        shard: u8,
-        config: &CacheConfig,
-        (entries, all): (u32, u32),
-        frames: u32,
-    ) -> FlashTier {
+    pub fn new(shard: u8, config: &CacheConfig, sizes: ShardSizes) -> FlashTier {
         let flash = config.flash.as_ref();
         let layout = match flash.map(|flash| (flash, &flash.layout)) {
             None => TierLayout::Absent,
             Some((_, &FlashLayout::Log { replacement })) => {
                 assert!(!config.relation.has_queues(), "queues evict single blocks");
-                TierLayout::Log(LogLayout::new(replacement, (entries, all)))
+                TierLayout::Log(LogLayout::new(replacement, sizes))
             }
             Some((flash, FlashLayout::Slots(slots))) => {
-                TierLayout::Slots(SlotsLayout::new(shard, config, flash, slots, (all, frames)))
+                TierLayout::Slots(SlotsLayout::new(shard, config, flash, slots, sizes))
             }
         };
         FlashTier {
-            entries,
+            entries: sizes.flash_entries,
             size: flash.map_or(0, |f| f.geometry.device_bytes()),
             promote_after: flash.map_or(1, |f| f.promote_after),
             unreadable: UnreadableEntries::new(),

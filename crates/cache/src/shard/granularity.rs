@@ -8,6 +8,16 @@ use forebay_flash::{BlockKey, Granules};
 
 use super::ShardContext;
 use super::frames::Frame;
+use crate::byte_range::ByteRange;
+
+/// The granules of a block that a range of its bytes concerns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConcernedGranules {
+    /// Granules of which at least one byte is in the range.
+    pub touched: Granules,
+    /// Granules of which all bytes are in the range.
+    pub covered: Granules,
+}
 
 /// The sizes of blocks and of their granules. A block has at most 16 granules.
 #[derive(Clone, Copy, Debug)]
@@ -51,26 +61,27 @@ impl Granularity {
         self.granule_shift
     }
 
-    /// Granules touched by `length` bytes at `start` of a block, and those wholly covered.
+    /// Which granules `length` bytes at `start` of a block concern.
     #[inline]
-    pub fn masks(self, start: u32, length: u32) -> (Granules, Granules) {
+    pub fn concerned(self, start: u32, length: u32) -> ConcernedGranules {
         let g = self.granule_shift;
         let bits = |from: u32, to: u32| Granules::range(from, to.saturating_sub(from));
         let end = start + length;
         let touched = bits(start >> g, ((end - 1) >> g) + 1);
         let covered = bits((start + (1 << g) - 1) >> g, end >> g);
-        (touched, covered)
+        ConcernedGranules { touched, covered }
     }
 
     /// The granules of a block that are wholly within a byte range of the volume.
-    pub fn covered(self, key: BlockKey, (start, end): (u64, u64)) -> Granules {
+    pub fn covered(self, key: BlockKey, range: ByteRange) -> Granules {
         let block = self.start_of(key);
         let end_of_block = block + u64::from(self.block_size());
-        let (from, to) = (start.clamp(block, end_of_block), end.clamp(block, end_of_block));
+        let from = range.start.clamp(block, end_of_block);
+        let to = range.end.clamp(block, end_of_block);
         if from == to {
             Granules::EMPTY
         } else {
-            self.masks((from - block) as u32, (to - from) as u32).1
+            self.concerned((from - block) as u32, (to - from) as u32).covered
         }
     }
 
@@ -105,9 +116,8 @@ impl Granularity {
 
     /// Bytes of a block that lie within its volume, as a range of the volume.
     #[inline]
-    pub fn range_within(self, context: &ShardContext<'_>, key: BlockKey) -> (u64, u64) {
-        let start = self.start_of(key);
-        (start, start + u64::from(self.bytes_within(context, key)))
+    pub fn range_within(self, context: &ShardContext<'_>, key: BlockKey) -> ByteRange {
+        ByteRange::with_length(self.start_of(key), self.bytes_within(context, key))
     }
 
     /// The granules of a block that are at least partly within its volume.

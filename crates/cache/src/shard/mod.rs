@@ -55,7 +55,7 @@ use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::Mode;
-pub(crate) use blocks::{FlashRecord, entry};
+pub(crate) use blocks::{FlashRecord, RegionMove, entry};
 use destager::Destager;
 pub(crate) use destager::owed;
 pub(crate) use destager::{CarryState, JobState, Target};

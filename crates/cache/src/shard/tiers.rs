@@ -57,6 +57,19 @@ pub(crate) enum PieceStep {
     Parked,
 }
 
+/// The sizes of a shard, in blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShardSizes {
+    /// Frames: for the blocks that memory holds, and the spare ones.
+    pub frames: u32,
+    /// Blocks that memory holds.
+    pub dram_blocks: u32,
+    /// Index entries for blocks on flash.
+    pub flash_entries: u32,
+    /// All index entries.
+    pub entries: u32,
+}
+
 /// See the module. The parts keep their own invariants; invariants over several parts hold between
 /// calls.
 #[derive(Debug)]
@@ -85,11 +98,13 @@ impl Tiers {
             None => share(all),
         };
         let entries = on_flash + frames + 1;
+        let dram_blocks = share(config.dram_blocks);
+        let sizes = ShardSizes { frames, dram_blocks, flash_entries: on_flash, entries };
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
-            dram: Dram::new(config, frames, share(config.dram_blocks), on_flash),
-            flash: FlashTier::new(shard, config, (on_flash, entries), frames),
+            dram: Dram::new(config, sizes),
+            flash: FlashTier::new(shard, config, sizes),
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
             lines: Lines::new(config),

@@ -16,6 +16,7 @@ use super::blocks::Blocks;
 use super::entry::{EntryId, TRANSFERS_MAX};
 use super::frames::{Frame, Frames};
 use super::transfer::{Transfer, TransferKind, Way};
+use crate::byte_range::ByteRange;
 use crate::load::Source;
 use crate::slab::{Fifo, Key, RequestIndex, Slab, StretchIndex, TransferIndex};
 use crate::ticket::Ticket;
@@ -114,7 +115,7 @@ impl Transfers {
         volumes: &mut Volumes,
         kind: TransferKind,
         key: BlockKey,
-        range: (u64, u64),
+        range: ByteRange,
     ) -> TransferIndex {
         if kind.is_direct() {
             volumes[key.volume()].direct_begins();
@@ -124,8 +125,8 @@ impl Transfers {
             kind,
             key,
             count: 1,
-            start: range.0,
-            end: range.1,
+            start: range.start,
+            end: range.end,
             waiters: Fifo::EMPTY,
             bounce: None,
             stretch: StretchIndex::NONE,
@@ -141,7 +142,7 @@ impl Transfers {
         volumes: &mut Volumes,
         id: EntryId,
         kind: TransferKind,
-        range: (u64, u64),
+        range: ByteRange,
     ) -> TransferIndex {
         let t = self.start(volumes, kind, blocks[id].key(), range);
         blocks[id].set_transfer(Some(t));
@@ -278,7 +279,7 @@ impl Transfers {
         if dirty == blocks.granularity().all() {
             let kind = TransferKind::Destage { rest: Granules::EMPTY };
             let place = Place::Frame { frame, offset: 0 };
-            let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
+            let segment = Some(Segment { place, length: range.length() });
             let t = self.run(context, key, range, kind, segment, |other| *other == kind);
             blocks[id].set_transfer(Some(t));
             return t;
@@ -301,7 +302,7 @@ impl Transfers {
         let e = &blocks[id];
         assert!(e.flash_dirty().is_empty(), "direct write over a dirty record");
         let (key, kind) = (e.key(), TransferKind::Activate { poison });
-        let t = self.start_on(blocks, context.volumes, id, kind, (0, 0));
+        let t = self.start_on(blocks, context.volumes, id, kind, ByteRange::EMPTY);
         let ticket = self.ticket(t);
         let log = context.log.get_mut().expect("the block has a record, or the log takes one");
         log.mark_active(key, ticket);
@@ -354,7 +355,7 @@ impl Transfers {
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
-        range: (u64, u64),
+        range: ByteRange,
         kind: TransferKind,
         segment: Option<Segment>,
         alike: impl Fn(&mut TransferKind) -> bool,
@@ -364,11 +365,11 @@ impl Transfers {
             let t = &mut self[transfer];
             let follows = t.key.volume() == key.volume()
                 && t.key.block().0 + u64::from(t.count) == key.block().0
-                && t.end == range.0
+                && t.end == range.start
                 && t.count < RUN_BLOCKS_MAX;
             if follows && alike(&mut t.kind) {
                 t.count += 1;
-                t.end = range.1;
+                t.end = range.end;
                 self.runs.0[way as usize].1.extend(segment);
                 return transfer;
             }

@@ -40,7 +40,7 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Granules, Position, RegionIndex};
 
 use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, UNREADABLE};
-use super::{Blocks, FlashRecord};
+use super::{Blocks, FlashRecord, RegionMove};
 use crate::shard::ShardContext;
 use crate::shard::frames::Frame;
 
@@ -144,7 +144,7 @@ impl Blocks {
         &mut self,
         key: BlockKey,
         position: Position,
-        (from, to): (RegionIndex, RegionIndex),
+        RegionMove { from, to }: RegionMove,
     ) {
         let Some(id) = self.find_at(key, position) else { return };
         self.regions.unlist(&mut self.index, id, from);

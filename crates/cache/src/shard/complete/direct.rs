@@ -76,16 +76,16 @@ pub(super) fn direct_written(
         let from = start.max(block_start);
         let to = end.min(block_start + u64::from(tiers.blocks.granularity().block_size()));
         let (offset, length) = ((from - block_start) as u32, (to - from) as u32);
-        let (touched, covered) = tiers.blocks.granularity().masks(offset, length);
+        let concerned = tiers.blocks.granularity().concerned(offset, length);
         if result.is_err() || !keep {
             // It is unknown what the backing store holds now, so the next access reads it again.
-            return tiers.outdate(id, touched);
+            return tiers.outdate(id, concerned.touched);
         }
         let frame = tiers.blocks[id].frame().expect("a frame was ensured");
         let at = (from - base) as u32;
         let from = Place::Request { request: id_of_request, offset: at };
         context.effects.push(Effect::Copy { from, to: Place::Frame { frame, offset }, length });
-        tiers.blocks.arrived(id, covered);
+        tiers.blocks.arrived(id, concerned.covered);
         tiers.rescue(context, id, frame);
     });
     context.pieces_done(request, pieces, result);

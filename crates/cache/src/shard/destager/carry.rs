@@ -20,8 +20,9 @@ use forebay_flash::{Append, BlockKey, Geometry, Granules, Log, Position, RegionI
 use super::sorting::Sorting;
 use super::state::{DestagerState, PickPhase, Picking};
 use super::{Destager, owed};
+use crate::byte_range::ByteRange;
 use crate::shard::ShardContext;
-use crate::shard::blocks::FlashRecord;
+use crate::shard::blocks::{FlashRecord, RegionMove};
 use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
@@ -314,12 +315,13 @@ impl Destager {
         t: TransferIndex,
         from: Position,
         to: FlashRecord,
-    ) -> Option<(RegionIndex, RegionIndex)> {
+    ) -> Option<RegionMove> {
         let key = tiers.transfers[t].key;
         self.carrying.blocks.retain(|&carried| carried != key);
         let id = tiers.blocks.find_at(key, from);
         let log = context.log.of(to.position);
-        let moved = id.map(|_| (log.region_of(from), log.region_of(to.position)));
+        let region = |position| log.region_of(position);
+        let moved = id.map(|_| RegionMove { from: region(from), to: region(to.position) });
         if self.carrying.purpose == Purpose::Reinsert {
             if let Some(id) = id {
                 context.stats.reinserted += 1;
@@ -399,9 +401,10 @@ impl Carrying {
             true => TransferKind::Carry { position, valid: Granules::EMPTY, dirty },
             false => TransferKind::CarryRead { position },
         };
+        let bytes = ByteRange::EMPTY;
         let t = match e.transfer() {
-            None => tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, (0, 0)),
-            Some(_) => tiers.transfers.start(context.volumes, kind, key, (0, 0)),
+            None => tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, bytes),
+            Some(_) => tiers.transfers.start(context.volumes, kind, key, bytes),
         };
         self.blocks.push(key);
         if lost {

@@ -7,6 +7,7 @@ use forebay_flash::{BlockKey, Position, RegionIndex};
 use super::replacement::FlashReplacement;
 use super::slots_layout::{IfEvicted, SlotsLayout};
 use super::{FlashTier, MoveState};
+use crate::shard::RegionMove;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
 use crate::shard::entry::EntryId;
@@ -249,7 +250,7 @@ impl FlashTier {
         blocks: &mut Blocks,
         key: BlockKey,
         position: Position,
-        regions: (RegionIndex, RegionIndex),
+        regions: RegionMove,
         good: bool,
     ) {
         if let Some(slots) = self.slots_mut() {

@@ -11,8 +11,10 @@ use super::replacement::{FlashReplacement, Residence};
 use super::returns::Returns;
 use crate::budget::CallBudget;
 use crate::config::{CacheConfig, FlashConfig, SlotsConfig};
+use crate::shard::RegionMove;
 use crate::shard::blocks::Blocks;
 use crate::shard::entry::{EntryId, UNREADABLE};
+use crate::shard::tiers::ShardSizes;
 use crate::shard::transfer::TransferKind;
 use crate::shard::transfers::Transfers;
 use crate::slab::{Key, TransferIndex};
@@ -52,12 +54,12 @@ impl SlotsLayout {
         config: &CacheConfig,
         flash: &FlashConfig,
         slots: &SlotsConfig,
-        (entries, frames): (u32, u32),
+        sizes: ShardSizes,
     ) -> SlotsLayout {
         let waits = config.dirty_waits();
-        let returns = (slots.give_up_copies || waits).then(|| Returns::new(frames));
+        let returns = (slots.give_up_copies || waits).then(|| Returns::new(sizes.frames));
         let blocks = config.share(shard, slots.blocks);
-        let mut replacement = FlashReplacement::new(blocks, entries, returns, &slots.cells);
+        let mut replacement = FlashReplacement::new(blocks, sizes.entries, returns, &slots.cells);
         replacement.gives_up = slots.give_up_copies;
         let queues = || Queues::new(flash.blocks(), flash.entries_max, flash.queues);
         SlotsLayout {
@@ -386,7 +388,7 @@ impl SlotsLayout {
         blocks: &mut Blocks,
         key: BlockKey,
         position: Position,
-        regions: (RegionIndex, RegionIndex),
+        regions: RegionMove,
         good: bool,
     ) {
         self.moves.ended(good);

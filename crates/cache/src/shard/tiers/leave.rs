@@ -7,6 +7,7 @@ use forebay_flash::{Append, BlockKey};
 
 use super::Tiers;
 use super::admit::takes_only_clean;
+use crate::byte_range::ByteRange;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, FLUSHING, MARKED, WANTS_APPEND};
@@ -209,7 +210,8 @@ impl Tiers {
         let frame = e.frame().expect("a frame to append");
         let log = context.log.get_mut()?;
         let kind = TransferKind::Append { valid, dirty };
-        let t = self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, (0, 0));
+        let t =
+            self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, ByteRange::EMPTY);
         self.blocks.unlist_dirty(id);
         self.blocks[id].clear(WANTS_APPEND);
         let ticket = self.transfers.ticket(t);

@@ -5,6 +5,7 @@ use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::{BlockKey, Granules};
 
 use super::{PieceStep, Tiers};
+use crate::byte_range::ByteRange;
 use crate::load::Source;
 use crate::place::{InMemory, Moment, Relation};
 use crate::shard::Piece;
@@ -36,7 +37,7 @@ impl Tiers {
         let granularity = self.blocks.granularity();
         // The first test decides for most blocks: they are valid as a whole.
         let lacks = e.valid() != granularity.all()
-            && !(granularity.masks(start, length).0 & !e.valid()).is_empty();
+            && !(granularity.concerned(start, length).touched & !e.valid()).is_empty();
         if lacks || e.is_leaving() {
             return None;
         }
@@ -50,7 +51,7 @@ impl Tiers {
         key: BlockKey,
         piece: &mut Piece,
     ) -> PieceStep {
-        let (wanted, _) = self.blocks.granularity().masks(piece.start, piece.length);
+        let wanted = self.blocks.granularity().concerned(piece.start, piece.length).touched;
         let Some(id) = self.blocks.find(key) else {
             self.count(context, piece, HitPlace::Nowhere, false);
             return self.read_absent(context, key, piece);
@@ -133,7 +134,7 @@ impl Tiers {
         let segment = Segment { place, length: piece.length };
         let request = piece.request;
         let kind = TransferKind::DirectRead { request, pieces: 1 };
-        let range = (start, start + u64::from(piece.length));
+        let range = ByteRange::with_length(start, piece.length);
         self.transfers.run(context, key, range, kind, Some(segment), |k| match k {
             TransferKind::DirectRead { request: r, pieces } if *r == request => {
                 *pieces += 1;
@@ -166,7 +167,7 @@ impl Tiers {
         }
         let e = &self.blocks[id];
         let range = self.blocks.granularity().range_within(context, key);
-        let (start, length) = (range.0, (range.1 - range.0) as u32);
+        let (start, length) = (range.start, range.length());
         if e.valid().is_empty() && self.is_instant(context, piece) {
             let stats = &mut context.volumes[key.volume()].stats;
             stats.backing_read_bytes += u64::from(length);
@@ -307,7 +308,8 @@ impl Tiers {
         let position = e.position().expect("a record to read");
         let target = bounce.or(e.frame()).expect("just ensured");
         let kind = TransferKind::FlashRead { position };
-        let t = self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, (0, 0));
+        let t =
+            self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, ByteRange::EMPTY);
         self.transfers[t].bounce = bounce;
         self.transfers.read_record(&self.blocks, context, (id, t), target);
         PieceStep::Wait(t)
@@ -355,9 +357,10 @@ impl Tiers {
         let brought = match transfer.kind {
             TransferKind::Fetch | TransferKind::FetchLine => return HitPlace::Delayed,
             // The frame takes what is written when the backing store has it.
-            TransferKind::DirectWrite { keep: true, .. } => {
-                self.blocks.granularity().covered(e.key(), (transfer.start, transfer.end))
-            }
+            TransferKind::DirectWrite { keep: true, .. } => self
+                .blocks
+                .granularity()
+                .covered(e.key(), ByteRange { start: transfer.start, end: transfer.end }),
             _ => Granules::EMPTY,
         };
         match wanted & !(e.valid() | brought) {

@@ -14,11 +14,13 @@ use forebay_flash::{BlockKey, Granules};
 
 use super::read::HitPlace;
 use super::{PieceStep, Tiers};
+use crate::byte_range::ByteRange;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::{Acknowledge, Partial};
 use crate::shard::ShardContext;
 use crate::shard::entry::EntryId;
 use crate::shard::frames::Frame;
+use crate::shard::granularity::ConcernedGranules;
 use crate::shard::transfer::{TransferKind, Way};
 use crate::shard::transfers::backing;
 use crate::shard::{Once, Piece};
@@ -42,7 +44,7 @@ impl Tiers {
         if may && self.admitter().goes_around(context, key, piece) {
             return self.write_direct(context, key, piece, op);
         }
-        let masks = self.blocks.granularity().masks(piece.start, piece.length);
+        let concerned = self.blocks.granularity().concerned(piece.start, piece.length);
         let id = match self.blocks.find(key) {
             Some(id) => id,
             None => {
@@ -53,21 +55,21 @@ impl Tiers {
                 id
             }
         };
-        let step = self.write_entry(context, id, piece, op, masks);
+        let step = self.write_entry(context, id, piece, op, concerned);
         self.forget_if_empty(context, id);
         step
     }
 
     // ---- into an entry ----
 
-    /// A write or zeroing of a block that has an entry: of these granules, touched and covered.
+    /// A write or zeroing of a block that has an entry.
     fn write_entry(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
         op: Op,
-        (touched, covered): (Granules, Granules),
+        concerned: ConcernedGranules,
     ) -> PieceStep {
         self.count_write(context, piece, id);
         let fua = context.front.requests[piece.request].flags.contains(Flags::FUA);
@@ -75,7 +77,7 @@ impl Tiers {
             self.count_met(context, t);
             return PieceStep::Wait(t);
         }
-        if let Some(step) = self.take_in_rest(context, id, piece, (touched, covered)) {
+        if let Some(step) = self.take_in_rest(context, id, piece, concerned) {
             return step;
         }
         let at = context.place(Moment::Write);
@@ -84,8 +86,8 @@ impl Tiers {
             return PieceStep::NoRoom;
         }
         let frame = self.blocks[id].frame().expect("just ensured");
-        self.fill_frame(context, (id, frame), piece, op, covered);
-        self.blocks.dirtied(context, id, touched);
+        self.fill_frame(context, (id, frame), piece, op, concerned.covered);
+        self.blocks.dirtied(context, id, concerned.touched);
         if !transit {
             self.used(context, id, frame, piece);
         }
@@ -117,7 +119,7 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
-        (touched, covered): (Granules, Granules),
+        ConcernedGranules { touched, covered }: ConcernedGranules,
     ) -> Option<PieceStep> {
         let e = &self.blocks[id];
         let lost = e.lost();
@@ -301,13 +303,13 @@ impl Tiers {
             self.used(context, id, frame, piece);
         }
         self.blocks.set_zeroed(id, false);
-        let (touched, _) = self.blocks.granularity().masks(piece.start, piece.length);
+        let touched = self.blocks.granularity().concerned(piece.start, piece.length).touched;
         if !keep || op != Op::Write {
             // What the cache holds of the range is outdated from now on, whatever happens.
             self.outdate(id, touched);
         }
         let start = self.blocks.granularity().start_of(key) + u64::from(piece.start);
-        let range = (start, start + u64::from(piece.length));
+        let range = ByteRange::with_length(start, piece.length);
         let request = piece.request;
         if op != Op::Write {
             let kind = TransferKind::DirectZero { request };
@@ -388,7 +390,7 @@ impl Tiers {
             return PieceStep::NoRoom;
         }
         let start = self.blocks.granularity().start_of(key) + u64::from(piece.start);
-        let range = (start, start + u64::from(piece.length));
+        let range = ByteRange::with_length(start, piece.length);
         let request = piece.request;
         let place = piece.place(context);
         let segment = (!zero).then_some(Segment { place, length: piece.length });
