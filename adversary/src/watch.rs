@@ -32,7 +32,7 @@ use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
-    BatchSequence, BlockKey, Geometry, RegionSequence, Stamp, SuperblockGeneration,
+    BatchSequence, BlockKey, Geometry, RegionIndex, RegionSequence, Stamp, SuperblockGeneration,
 };
 use smallvec::SmallVec;
 
@@ -330,9 +330,9 @@ impl Watch {
     fn note_versions(&mut self, sequence: BatchSequence, entry: &BatchEntry, payload: &[u8]) {
         let granule = self.geometry.granule_bytes() as usize;
         let block_sectors = self.block_sectors();
-        let granules = (0..16).filter(|g| entry.valid >> g & 1 == 1);
+        let granules = (0..16).filter(|&g| entry.valid.contains(g));
         for (g, bytes) in granules.zip(payload.chunks_exact(granule)) {
-            let at = entry.key.block().0 * block_sectors + g * granule as u64 / SECTOR;
+            let at = entry.key.block().0 * block_sectors + u64::from(g) * granule as u64 / SECTOR;
             for (n, sector) in bytes.chunks_exact(SECTOR as usize).enumerate() {
                 let (volume, at) = (entry.key.volume(), at + n as u64);
                 if let Value::Write(id) = value_of(sector, volume.0, at)
@@ -508,8 +508,8 @@ impl Watch {
         let owed = |&(v, at, id): &(Volume, u64, WriteId), batches: &[BatchSequence]| {
             let key = BlockKey::new(v, at / sectors);
             let &(last, dirty) = newest.get(&key)?;
-            let bit = dirty >> (at % sectors * SECTOR / granule) & 1;
-            let counts = v == volume && bit == 1 && last <= stamp.complete;
+            let is_dirty = dirty.contains((at % sectors * SECTOR / granule) as u32);
+            let counts = v == volume && is_dirty && last <= stamp.complete;
             (counts && batches.contains(&last)).then_some((at, (last, id)))
         };
         let complete = self.versions.iter().filter_map(|(key, batches)| owed(key, batches));
@@ -589,7 +589,7 @@ impl Watch {
             }
         }
         let mut entries = Vec::new();
-        for region in 0..g.regions {
+        for region in RegionIndex::all(g.regions) {
             let start = g.region_start(region);
             let page = |n: u32| {
                 let bytes = &image[(start + n) as usize * page_size..][..page_size];

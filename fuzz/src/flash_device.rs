@@ -13,7 +13,7 @@ pub fn image(records: u64) -> Vec<u8> {
     log.start(Start::Format { uuid: *b"0123456789abcdef", bindings: Vec::new() });
     drive(&mut log, &mut device);
     for ticket in 0..records {
-        let (valid, frame) = (GEOMETRY.full_mask(), Frame((ticket % 8) as u32));
+        let (valid, frame) = (GEOMETRY.all_granules(), Frame((ticket % 8) as u32));
         let key = BlockKey::new(Volume(1), ticket % 5);
         log.append(Append { ticket, key, valid, dirty: valid, frame, urgent: true });
         drive(&mut log, &mut device);

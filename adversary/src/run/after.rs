@@ -8,7 +8,7 @@ use forebay_cache::{CacheConfig, StopTarget, StoresLeft};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
-use forebay_flash::{Binding, LogError};
+use forebay_flash::{Binding, LogError, RegionIndex};
 
 use super::older::Accepted;
 use super::{Runner, Share};
@@ -132,7 +132,8 @@ impl Runner<'_> {
                 ("flash without a superblock", copy..copy + superblock)
             }
             4 => {
-                let start = g.region_start(c.choose(g.regions.into()) as u32) as usize;
+                let region = RegionIndex(c.choose(g.regions.into()) as u32);
+                let start = g.region_start(region) as usize;
                 let end = start + g.region_pages as usize;
                 ("flash without a region", start * page..end * page)
             }
