@@ -484,7 +484,9 @@ fn the_first_signal_ends_a_command_that_waits_for_a_pipe() {
         (&["mrc", "-"], false),
     ] {
         std::fs::write(dir.path().join("c.toml"), "[cache]\ndram = '1MiB'\n").unwrap();
-        let command = run(line, Stdio::piped());
+        let mut command = run(line, Stdio::piped());
+        // Stays open: the end of the input would end the command, too.
+        let stdin = command.stdin.take();
         // This returns once the command opens the pipe; the command then waits for data.
         let writer = writes.then(|| std::fs::File::options().write(true).open(&pipe).unwrap());
         if let Some(mut writer) = writer.as_ref() {
@@ -500,7 +502,7 @@ fn the_first_signal_ends_a_command_that_waits_for_a_pipe() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains("stopped"), "{line:?}: {said}");
         assert_eq!(output.status.code(), Some(1), "{line:?}: {said}");
-        drop(writer);
+        drop((writer, stdin));
     }
     let left: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| name == "pipe" || name == "c.toml"), "{left:?}");

@@ -85,12 +85,12 @@ impl Default for Defaults {
 impl Scenario {
     /// Builds the scenario that `config` describes, for a trace with the volumes `traced`.
     ///
-    /// A volume of the trace gets the configuration of the volume with the same name, if all volumes
-    /// of the trace have the names of configured ones. Otherwise they are matched in order. If the
-    /// trace has too many volumes for that, those with the names of configured ones get their
-    /// configurations; if there are none, any further volumes use the last configuration. Without configured volumes, the trace's own volumes are
-    /// simulated on the default backing store. Sizes come from the configuration or else from the
-    /// trace.
+    /// A volume of the trace gets the configuration of the volume with the same name, if all
+    /// volumes of the trace have the names of configured ones. Otherwise they are matched in order.
+    /// If the trace has too many volumes for that, those with the names of configured ones get
+    /// their configurations; if there are none, any further volumes use the last configuration.
+    /// Without configured volumes, the trace's own volumes are simulated on the default backing
+    /// store. Sizes come from the configuration or else from the trace.
     ///
     /// # Errors
     /// If the configuration names an unknown device or describes no valid cache, sets no size for
