@@ -2,8 +2,8 @@
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, DestageError, Notice, Open, PolicyError, Relation, StoresLeft,
-    VolumeConfig, WritePolicy,
+    Cache, CacheConfig, DestageError, Notice, Open, Order, PolicyError, Relation, StoresLeft,
+    VolumeConfig,
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
@@ -320,7 +320,7 @@ impl World {
             self.answered[volume.0 as usize] = number;
             self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
         }
-        self.cache.stamped(&numbers);
+        self.cache.handle_stamped(self.now, &numbers);
         if let Some(watch) = &mut self.watch {
             self.header_syncs.excuse_failing(&self.cache, watch);
         }
@@ -466,9 +466,9 @@ impl World {
         Some(heard)
     }
 
-    /// Begins to change the policy.
-    pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        self.cache.set_policy(policy, acknowledge);
+    /// Gives an order, and performs what can be performed now.
+    pub fn order(&mut self, order: Order) {
+        self.cache.handle_order(self.now, order);
         self.run();
     }
 

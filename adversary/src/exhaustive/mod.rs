@@ -9,7 +9,7 @@
 mod case;
 mod walk;
 
-use forebay_cache::Combination;
+use forebay_cache::{Combination, Order};
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::CutStyle;
 
@@ -143,7 +143,7 @@ fn perform(
             let changed = Combination { policy: other, ..Combination::from_config(config) };
             // (Where the two do not go together, a switch is refused at once, which is another test.)
             if changed.check().is_ok() {
-                run.world.set_policy(other, when);
+                run.world.order(Order::SetPolicy(other, when));
             }
         }
         _ => {

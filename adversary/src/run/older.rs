@@ -9,7 +9,7 @@
 //! to the machine, not from what it says of itself.
 
 use forebay_block::Volume;
-use forebay_cache::Open;
+use forebay_cache::{Open, Order};
 use forebay_device::choices::Choices;
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
@@ -84,8 +84,7 @@ impl Runner<'_> {
     pub(super) fn step_older(&mut self) -> Result<(), String> {
         if self.choices.one_in(16) {
             self.tell(|| "stamp".into());
-            self.world.cache.stamp();
-            self.world.run();
+            self.world.order(Order::Stamp);
         }
         if self.choices.one_in(24) {
             self.begin_destage();
@@ -312,8 +311,7 @@ impl Runner<'_> {
             });
         }
         if !report.completing.is_empty() {
-            self.world.cache.completed();
-            self.world.run();
+            self.world.order(Order::EndCompletion);
         }
         Ok(accepted)
     }
@@ -323,8 +321,7 @@ impl Runner<'_> {
         if !matches!(attack.device, Device::Backing(v) if completing == [v]) {
             return Err(format!("{completing:?} are completed, of {:?}", attack.device));
         }
-        self.world.cache.destage();
-        self.world.run();
+        self.world.order(Order::Destage);
         if self.choices.choose(3) == 2 {
             for _ in 0..self.choices.choose(24) {
                 self.world.complete_one(&mut self.choices);
@@ -437,8 +434,7 @@ impl Runner<'_> {
         });
         for _ in 0..TURNS_MAX {
             if self.world.cache.owes_stamps() && !self.world.cache.is_stamping() {
-                self.world.cache.stamp();
-                self.world.run();
+                self.world.order(Order::Stamp);
             }
             if !self.world.cache.is_stamping() {
                 break;

@@ -5,7 +5,7 @@
 //! changed, and says so at each start until one has gone well.
 
 use forebay_block::Volume;
-use forebay_cache::Open;
+use forebay_cache::{Open, Order};
 use forebay_device::choices::Choices;
 use forebay_device::memory::CutStyle;
 use forebay_effect::Device;
@@ -125,8 +125,7 @@ impl Runner<'_> {
     pub(super) fn seal(&mut self, volumes: Vec<Sealed>, patience: u32) -> Result<bool, String> {
         let seals = volumes.iter().map(|v| (v.volume, v.seal)).collect();
         self.others.seals = None;
-        self.world.cache.seal(volumes);
-        self.world.run();
+        self.world.order(Order::Seal(volumes));
         for _ in 0..patience {
             if let Some(result) = self.world.sealed() {
                 if let Err(e) = result {
@@ -272,8 +271,7 @@ impl Runner<'_> {
             }
             if idle && !over {
                 asked = true;
-                self.world.cache.destage();
-                self.world.run();
+                self.world.order(Order::Destage);
             } else if !self.world.complete_one(&mut self.choices) {
                 return Err(format!("{what} hangs: {}", self.world.cache.describe()));
             }

@@ -23,6 +23,7 @@ mod lifecycle;
 mod load;
 mod machine;
 mod notice;
+mod order;
 mod pass_through;
 mod place;
 mod policy;
@@ -59,6 +60,7 @@ pub use forebay_replacement::{
     Parameters as ReplacementParameters, QueueParameters, Tier,
 };
 pub use notice::{Notice, Open};
+pub use order::Order;
 pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
 pub use stats::{CacheStats, Hits, VolumeStats};

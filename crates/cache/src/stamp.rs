@@ -3,11 +3,11 @@
 //!
 //! One stamp of each store is in progress at a time. The machine orders stamps ([`Notice::Stamp`]);
 //! the driver writes the headers durably, each in its own time, and reports which it could write
-//! (`Cache::stamped`). A stamp is ordered
+//! (`Cache::handle_stamped`). A stamp is ordered
 //!
 //! - before records go to a store that its stamp has not seen,
 //! - before a region is freed that held dirty records of the store,
-//! - when the driver asks for one (`Cache::stamp`), which it does from time to time.
+//! - when the driver asks for one (`Order::Stamp`), which it does from time to time.
 //!
 //! The first two are phases of a cleaning. A header that cannot be written counts as a failed write
 //! to the store: its records stay dirty, the region is kept, and both are retried, while other

@@ -7,13 +7,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Nanos, PerVolume, Volume};
-use forebay_cache::{CacheStats, Notice, Open, VolumeStats};
+use forebay_cache::{CacheStats, Notice, Open, Order, VolumeStats};
 use forebay_config::Config;
 use forebay_flash::{HeaderChange, LogError, LogStats, Older, RecoveryProgress, RecoveryReport};
 
 use crate::backing_stores::BackingStores;
 use crate::clock::Clock;
-use crate::core::Core;
 use crate::error::EngineError;
 use crate::faults::{Fault, OrderNews, Reported};
 use crate::news::Rest;
@@ -440,7 +439,7 @@ impl Engine {
     /// The stores are complete, and their headers say so.
     fn completed(&self) {
         if self.recovery().is_some_and(|report| !report.completing.is_empty()) {
-            self.shared.with_core(Core::completed);
+            self.shared.order(Order::EndCompletion);
         }
     }
 

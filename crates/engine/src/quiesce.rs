@@ -13,7 +13,7 @@ use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay_block::{PerVolume, Volume};
-use forebay_cache::Notice;
+use forebay_cache::{Notice, Order};
 use forebay_effect::Outcome;
 use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
 
@@ -292,7 +292,7 @@ impl Engine {
         let life = core.life();
         for _ in 0..2 {
             if core.cache().owes_stamps() && !core.cache().is_stamping() {
-                core.order_stamps(self.shared.clock.now());
+                core.order(self.shared.clock.now(), Order::Stamp);
             }
             drop(core);
             core = self.wait_for_rest(Rest::Unstamped, life)?;
@@ -343,7 +343,7 @@ impl Engine {
     fn seal(&self, volumes: Vec<Sealed>) -> Result<(), EngineError> {
         let life = self.shared.lock().life();
         let mut core = self.wait_for_rest(Rest::Quiet, life)?;
-        core.seal(self.shared.clock.now(), volumes);
+        core.order(self.shared.clock.now(), Order::Seal(volumes));
         drop(core);
         let sealed: Outcome = self.shared.wait_for(|notice| match notice {
             Notice::Sealed(result) => Some(*result),

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, Call, Open, StopTarget, VolumeConfig, WritePolicy};
+use forebay_cache::{Acknowledge, Call, Open, Order, StopTarget, VolumeConfig, WritePolicy};
 use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId};
 use forebay_flash::{BatchSequence, Binding, Sealed, Stamp, StoreStamp, SuperblockGeneration};
 
@@ -130,31 +130,15 @@ impl TapeRecord {
             }
             5 => Call::Checksum(token(read_u64(input)?)?, read_u32(input)?),
             6 => Call::Timeout(Nanos(read_u64(input)?)),
-            7 => Call::Destage,
-            12 => Call::PrepareStop,
-            17 => Call::RetryStores,
-            8 => match read_u8(input)? {
-                0 => Call::Stop(StopTarget::Flash),
-                _ => Call::Stop(StopTarget::Stores),
-            },
-            10 => {
-                let policy = WritePolicy {
-                    write_back: read_u8(input)? != 0,
-                    allocate_on_write: read_u8(input)? != 0,
-                    allocate_on_read: read_u8(input)? != 0,
-                };
-                let dram = read_u8(input)? != 0;
-                Call::SetPolicy(policy, if dram { Acknowledge::Dram } else { Acknowledge::Flash })
+            7 => {
+                let now = Nanos(read_u64(input)?);
+                Call::Order(now, read_order(input)?.ok_or(bad("an unknown order"))?)
             }
-            11 => Call::SetDramBlocks(read_u32(input)?),
-            13 => Call::Seal(read_seals(input)?),
-            14 => Call::KeepStamps(Volume(read_u32(input)?)),
-            15 => Call::Stamp,
-            18 => Call::Completed,
-            16 => {
-                let count = read_u32(input)?;
+            8 => Call::KeepStamps(Volume(read_u32(input)?)),
+            10 => {
+                let (now, count) = (Nanos(read_u64(input)?), read_u32(input)?);
                 let one = |_| Ok((Volume(read_u32(input)?), read_u64(input)?));
-                Call::Stamped((0..count).map(one).collect::<io::Result<_>>()?)
+                Call::Stamped(now, (0..count).map(one).collect::<io::Result<_>>()?)
             }
             9 => return Ok(Some(TapeRecord::Mark(read_u64(input)?, read_u64(input)?))),
             _ => return Err(bad("an unknown kind")),
@@ -201,30 +185,18 @@ pub(super) fn write_call(call: &Call, metadata: &Metadata, out: &mut impl Write)
             out.write_all(&[6])?;
             write_u64(&[now.0], out)
         }
-        Call::Destage => out.write_all(&[7]),
-        Call::RetryStores => out.write_all(&[17]),
-        Call::PrepareStop => out.write_all(&[12]),
-        Call::Stop(target) => out.write_all(&[8, (*target == StopTarget::Stores).into()]),
-        Call::SetPolicy(p, acknowledge) => out.write_all(&[
-            10,
-            p.write_back.into(),
-            p.allocate_on_write.into(),
-            p.allocate_on_read.into(),
-            (*acknowledge == Acknowledge::Dram).into(),
-        ]),
-        Call::Seal(volumes) => write_seals(volumes, out),
-        Call::SetDramBlocks(blocks) => {
-            out.write_all(&[11])?;
-            out.write_all(&blocks.to_le_bytes())
+        Call::Order(now, order) => {
+            out.write_all(&[7])?;
+            write_u64(&[now.0], out)?;
+            write_order(order, out)
         }
         Call::KeepStamps(volume) => {
-            out.write_all(&[14])?;
+            out.write_all(&[8])?;
             out.write_all(&volume.0.to_le_bytes())
         }
-        Call::Stamp => out.write_all(&[15]),
-        Call::Completed => out.write_all(&[18]),
-        Call::Stamped(numbers) => {
-            out.write_all(&[16])?;
+        Call::Stamped(now, numbers) => {
+            out.write_all(&[10])?;
+            write_u64(&[now.0], out)?;
             out.write_all(&(numbers.len() as u32).to_le_bytes())?;
             numbers.iter().try_for_each(|(volume, number)| {
                 out.write_all(&volume.0.to_le_bytes())?;
@@ -232,6 +204,59 @@ pub(super) fn write_call(call: &Call, metadata: &Metadata, out: &mut impl Write)
             })
         }
     }
+}
+
+fn write_order(order: &Order, out: &mut impl Write) -> io::Result<()> {
+    match order {
+        Order::Destage => out.write_all(&[0]),
+        Order::RetryStores => out.write_all(&[1]),
+        Order::PrepareStop => out.write_all(&[2]),
+        Order::Stop(target) => out.write_all(&[3, (*target == StopTarget::Stores).into()]),
+        Order::SetPolicy(p, acknowledge) => out.write_all(&[
+            4,
+            p.write_back.into(),
+            p.allocate_on_write.into(),
+            p.allocate_on_read.into(),
+            (*acknowledge == Acknowledge::Dram).into(),
+        ]),
+        Order::SetDramBlocks(blocks) => {
+            out.write_all(&[5])?;
+            out.write_all(&blocks.to_le_bytes())
+        }
+        Order::Seal(volumes) => {
+            out.write_all(&[6])?;
+            write_seals(volumes, out)
+        }
+        Order::Stamp => out.write_all(&[7]),
+        Order::EndCompletion => out.write_all(&[8]),
+    }
+}
+
+/// Reads an order; `None` if there is none of this kind.
+fn read_order(input: &mut impl Read) -> io::Result<Option<Order>> {
+    Ok(Some(match read_u8(input)? {
+        0 => Order::Destage,
+        1 => Order::RetryStores,
+        2 => Order::PrepareStop,
+        3 => match read_u8(input)? {
+            0 => Order::Stop(StopTarget::Flash),
+            _ => Order::Stop(StopTarget::Stores),
+        },
+        4 => {
+            let policy = WritePolicy {
+                write_back: read_u8(input)? != 0,
+                allocate_on_write: read_u8(input)? != 0,
+                allocate_on_read: read_u8(input)? != 0,
+            };
+            let dram = read_u8(input)? != 0;
+            Order::SetPolicy(policy, if dram { Acknowledge::Dram } else { Acknowledge::Flash })
+        }
+        5 => Order::SetDramBlocks(read_u32(input)?),
+        6 => Order::Seal(read_seals(input)?),
+        7 => Order::Stamp,
+        8 => Order::EndCompletion,
+        _ => return Ok(None),
+    }))
 }
 
 /// A volume in 16 bits, as in the keys of blocks.
@@ -288,7 +313,6 @@ fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
 }
 
 fn write_seals(volumes: &[Sealed], out: &mut impl Write) -> io::Result<()> {
-    out.write_all(&[13])?;
     out.write_all(&(volumes.len() as u32).to_le_bytes())?;
     for volume in volumes {
         write_volume(volume.volume, out)?;

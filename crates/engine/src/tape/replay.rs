@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use forebay_block::Volume;
-use forebay_cache::{Cache, CacheConfig, Call, VOLUMES_MAX};
+use forebay_cache::{Cache, CacheConfig, Call, Order, VOLUMES_MAX};
 use forebay_effect::{Effect, MetaBuffer, Place, Segment};
 
 use super::hash::{EffectHash, number};
@@ -129,7 +129,7 @@ impl<R: Read> Player<R> {
             Call::Attach(v) if v.priority == 0 => "a priority",
             Call::Attach(v) if !v.size_bytes.is_multiple_of(512) => "an invalid volume size",
             Call::KeepStamps(_) | Call::Start(..) if self.started => "a second start",
-            Call::Seal(volumes) if volumes.iter().any(|v| !attached(v.volume)) => {
+            Call::Order(_, Order::Seal(volumes)) if volumes.iter().any(|v| !attached(v.volume)) => {
                 "a seal of an unknown volume"
             }
             Call::KeepStamps(volume) if !attached(*volume) => "stamps of an unknown volume",
@@ -149,10 +149,10 @@ impl<R: Read> Player<R> {
                 }
                 "unexpected metadata"
             }
-            Call::Stamped(numbers) if !are_among(cache.stamping(), numbers) => {
+            Call::Stamped(_, numbers) if !are_among(cache.stamping(), numbers) => {
                 "stamps that were not requested"
             }
-            Call::SetDramBlocks(blocks)
+            Call::Order(_, Order::SetDramBlocks(blocks))
                 if *blocks < cache.config().shards.into()
                     || *blocks > cache.config().dram_blocks =>
             {
