@@ -1,16 +1,18 @@
 //! The cache with its executor over faulty devices in memory: one life after another.
 
-use forebay_block::{Flags, Nanos, Op, Request, Volume};
+use forebay_block::{Flags, Nanos, Op, PerVolume, Request, Volume};
 use forebay_cache::{
-    Cache, CacheConfig, DestageError, Notice, Open, Order, PolicyError, Relation, StoresLeft,
-    VolumeConfig,
+    Cache, CacheConfig, DestageError, Notice, Open, Order, PolicyError, Relation, StampReport,
+    StoresLeft, VolumeConfig,
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
 use forebay_device::{AlignedBuffer, Arena, Executor, HugePages, JointSyncs, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
-use forebay_flash::{HeaderChange, LogError, RecoveryReport, Stamp, StoreHeader, StoreStamp};
+use forebay_flash::{
+    HeaderChange, LogError, RecoveryReport, Stamp, StampNumber, StoreHeader, StoreStamp,
+};
 
 use crate::header_syncs::HeaderSyncs;
 use crate::lookout::Lookout;
@@ -57,7 +59,7 @@ pub struct World {
     /// By volume: the header of its store, where stores have them.
     pub headers: Vec<StoreHeader>,
     /// By volume: the number of the newest stamp that the cache was told of in this life.
-    pub answered: Vec<u64>,
+    pub answered: PerVolume<StampNumber>,
     /// Stamps on their way to the headers.
     ordered: Vec<(Volume, Stamp, bool)>,
     /// Now and then a header cannot be written.
@@ -127,7 +129,7 @@ impl World {
             watch: None,
             watched: false,
             headers: Vec::new(),
-            answered: Vec::new(),
+            answered: PerVolume::EMPTY,
             ordered: Vec::new(),
             header_faults: false,
             header_syncs: HeaderSyncs::default(),
@@ -261,7 +263,7 @@ impl World {
     /// From now on stores have headers, and keep stamps there. Call it before the first start.
     pub fn keep_stamps(&mut self) {
         self.headers = vec![StoreHeader::default(); self.volumes.len()];
-        self.answered = vec![0; self.volumes.len()];
+        self.answered = PerVolume::filled(StampNumber::NONE, self.volumes.len());
         self.cache = self.fresh();
         self.header_syncs = HeaderSyncs::join(self.headers.len(), self.executor.devices_mut());
     }
@@ -293,7 +295,7 @@ impl World {
 
     /// Some headers are written, or cannot be; true if stamps had been ordered.
     pub fn write_stamps(&mut self, choices: &mut dyn Choices) -> bool {
-        let mut numbers = Vec::new();
+        let mut reports = Vec::new();
         if self.ordered.is_empty() {
             return false;
         }
@@ -314,13 +316,15 @@ impl World {
                 self.write_stamp(volume, stamp, release);
             }
             let number = self.headers[volume.index()].stamp_number;
-            numbers.push((volume, if fails { 0 } else { number }));
+            let result = if fails { Err(IoError::Device) } else { Ok(number) };
+            reports.push(StampReport { volume, result });
         }
-        for &(volume, number) in numbers.iter().filter(|(_, number)| *number != 0) {
-            self.answered[volume.0 as usize] = number;
+        for &StampReport { volume, result } in &reports {
+            let Ok(number) = result else { continue };
+            self.answered[volume] = number;
             self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
         }
-        self.cache.handle_stamped(self.now, &numbers);
+        self.cache.handle_stamped(self.now, &reports);
         if let Some(watch) = &mut self.watch {
             self.header_syncs.excuse_failing(&self.cache, watch);
         }
@@ -651,7 +655,7 @@ impl World {
         self.config = config;
         self.ordered.clear();
         self.accesses = 0;
-        self.answered = vec![0; self.headers.len()];
+        self.answered = PerVolume::filled(StampNumber::NONE, self.headers.len());
         self.cache = self.fresh();
         self.header_syncs = HeaderSyncs::join(self.headers.len(), self.executor.devices_mut());
         self.has_room_for_moves = false;

@@ -45,7 +45,7 @@ fn destage(world: &mut World, c: &mut dyn Choices) {
 /// Seals volume 0. Nothing has been written since a destage.
 fn seal(world: &mut World, c: &mut dyn Choices, byte: u8, distrust: bool) {
     let seal = [byte; SEAL_BYTES];
-    world.order(Order::Seal(vec![Sealed { volume: Volume(0), seal, distrust, stamp: 0 }]));
+    world.order(Order::Seal(vec![Sealed { volume: Volume(0), seal, distrust, stamp: None }]));
     let result = loop {
         match world.sealed() {
             Some(result) => break result,

@@ -8,13 +8,13 @@
 //! it says nothing, the copy must be newer than the last stamp: this is known here from what was answered
 //! to the machine, not from what it says of itself.
 
-use forebay_block::Volume;
+use forebay_block::{PerVolume, Volume};
 use forebay_cache::{Open, Order};
 use forebay_device::choices::Choices;
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
-    BatchSequence, HeaderChange, Older, SEAL_BYTES, Sealed, Stamp, StoreHeader,
+    BatchSequence, HeaderChange, Older, SEAL_BYTES, Sealed, Stamp, StampNumber, StoreHeader,
     SuperblockGeneration,
 };
 
@@ -72,7 +72,7 @@ pub(super) struct Copies {
     copies: Vec<Copy>,
     pub attack: Option<Attack>,
     /// By volume: the number of a stamp that the log has durably noted, at least.
-    noted: Vec<u64>,
+    noted: PerVolume<StampNumber>,
     /// A start was refused, and the newer device is back.
     pub refused: bool,
     /// The next start accepts an older store, and drops what is clean.
@@ -171,7 +171,7 @@ impl Runner<'_> {
             }
             Device::Backing(v) => {
                 let v = v.0 as usize;
-                let noted = self.older.noted.get(v).copied().unwrap_or(0);
+                let noted = self.older.noted.get(Volume(v as u32)).copied().unwrap_or_default();
                 let former = std::mem::replace(&mut self.world.headers[v], header);
                 (former, header.stamp_number < noted)
             }
@@ -304,7 +304,7 @@ impl Runner<'_> {
                 // (There is no other tier, and its epochs are of no interest here.)
                 tier: header.flash_uuid,
                 epoch: header.flash_epoch,
-                noted: bound.map_or(0, |b| b.stamp),
+                noted: bound.map_or(StampNumber::NONE, |b| b.stamp),
                 instead: log_is_older.then_some(now),
                 dirty,
                 released: false,
@@ -415,7 +415,7 @@ impl Runner<'_> {
     fn seal_headers(&mut self, patience: u32) -> Result<bool, String> {
         let headers = self.world.headers.iter().enumerate();
         let seal = |(index, header): (usize, &StoreHeader)| {
-            let (volume, stamp) = (Volume(index as u32), header.stamp_number);
+            let (volume, stamp) = (Volume(index as u32), Some(header.stamp_number));
             Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp }
         };
         let sealed = headers.map(seal).collect();

@@ -61,7 +61,7 @@ impl Runner<'_> {
             volume: Volume(n),
             seal: [0; SEAL_BYTES],
             distrust: true,
-            stamp: 0,
+            stamp: None,
         });
         let patience = self.choices_of_a_cut();
         if !self.seal(all.collect(), patience)? {

@@ -114,7 +114,7 @@ impl Runner<'_> {
         let mut volumes = Vec::new();
         for (v, &distrust) in released.iter().enumerate() {
             let seal = [1 + self.choices.choose(250) as u8; SEAL_BYTES];
-            volumes.push(Sealed { volume: Volume(v as u32), seal, distrust, stamp: 0 });
+            volumes.push(Sealed { volume: Volume(v as u32), seal, distrust, stamp: None });
         }
         self.tell(|| {
             format!("--- seal {:?}", volumes.iter().map(|v| v.distrust).collect::<Vec<_>>())
@@ -210,7 +210,7 @@ impl Runner<'_> {
                 volume: Volume(n),
                 seal: [0; SEAL_BYTES],
                 distrust: true,
-                stamp: 0,
+                stamp: None,
             });
             self.seal(all.collect(), TURNS_MAX)?;
             self.seen.stats.add("clean contents dropped past dirty data", 1);
@@ -311,7 +311,7 @@ impl Runner<'_> {
             self.others.changed.push(Volume(v as u32));
             self.fork_now()?;
             let (volume, seal) = (Volume(v as u32), [0; SEAL_BYTES]);
-            let distrust = vec![Sealed { volume, seal, distrust: true, stamp: 0 }];
+            let distrust = vec![Sealed { volume, seal, distrust: true, stamp: None }];
             let seals = self.others.seals.take();
             self.seal(distrust, TURNS_MAX)?;
             let changed = |seal: (Volume, Seal)| match seal.0 == volume {
@@ -323,7 +323,8 @@ impl Runner<'_> {
             self.seen.stats.add("stores taken over live", 1);
             self.fork_now()?;
         }
-        let zeroes = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
+        let zeroes =
+            |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
         let volumes = (0..self.oracles.len() as u32).map(Volume);
         self.seal(volumes.map(zeroes).collect(), TURNS_MAX)?;
         Ok(())

@@ -82,7 +82,7 @@ use crate::pass_through::PassThrough;
 use crate::policy::Acknowledge;
 use crate::sealer::Sealer;
 use crate::slab::{Key, TransferIndex};
-use crate::stamp::Stamps;
+use crate::stamp::{StampReport, Stamps};
 use crate::startup::Startup;
 use crate::stop::{Stop, StopTarget};
 use crate::stores::Stores;
@@ -441,7 +441,7 @@ impl Cache {
         if !takes {
             return self.world.notices.push(Notice::Sealed(Err(IoError::Invalid)));
         }
-        let stamped = volumes.iter().filter(|v| v.stamp != 0).map(|v| v.volume);
+        let stamped = volumes.iter().filter(|v| v.stamp.is_some()).map(|v| v.volume);
         let stamped: Vec<Volume> = stamped.collect();
         self.sealer.begin(&mut self.world, volumes);
         // The headers that go with it are written.
@@ -450,14 +450,13 @@ impl Cache {
 
     // ---- stamps ----
 
-    /// The headers of these stores have been written, or could not be. Each number is that of the stamp that is
-    /// durable now, higher than the store's earlier ones; 0 if the header could not be written.
+    /// The headers of these stores have been written, or could not be.
     ///
     /// # Panics
     /// If no stamp was ordered for one of the stores.
-    pub fn handle_stamped(&mut self, now: Nanos, numbers: &[(Volume, u64)]) {
+    pub fn handle_stamped(&mut self, now: Nanos, reports: &[StampReport]) {
         self.world.begin_call(now);
-        let stamped = self.stamps.note_written(&mut self.world, numbers);
+        let stamped = self.stamps.note_written(&mut self.world, reports);
         if let Some(released) = stamped.released {
             self.pass_through.released(&mut self.world, released);
         }

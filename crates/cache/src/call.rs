@@ -7,6 +7,7 @@ use crate::cache::Cache;
 use crate::config::VolumeConfig;
 use crate::notice::Open;
 use crate::order::Order;
+use crate::stamp::StampReport;
 
 /// A call into a [`Cache`]. Each variant is the method of the same name, where it is documented.
 ///
@@ -32,7 +33,7 @@ pub enum Call {
     /// [`Cache::handle_order`].
     Order(Nanos, Order),
     /// [`Cache::handle_stamped`].
-    Stamped(Nanos, Vec<(Volume, u64)>),
+    Stamped(Nanos, Vec<StampReport>),
 }
 
 impl Call {
@@ -51,7 +52,7 @@ impl Call {
             Call::Checksum(token, value) => cache.handle_checksum(token, value),
             Call::Timeout(now) => cache.handle_timeout(now),
             Call::Order(now, order) => cache.handle_order(now, order),
-            Call::Stamped(now, numbers) => cache.handle_stamped(now, &numbers),
+            Call::Stamped(now, reports) => cache.handle_stamped(now, &reports),
         }
     }
 }

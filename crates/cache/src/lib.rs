@@ -63,6 +63,7 @@ pub use notice::{Notice, Open};
 pub use order::Order;
 pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
+pub use stamp::StampReport;
 pub use stats::{CacheStats, Hits, VolumeStats};
 pub use stop::{StopTarget, StoresLeft};
 pub use stores::PROBE_PERIOD;

@@ -72,7 +72,7 @@ fn switched(run: &mut Run) -> Notice {
 
 fn sealed(run: &mut Run) -> Notice {
     let seal = [1; SEAL_BYTES];
-    let volume = Sealed { volume: Volume(0), seal, distrust: false, stamp: 0 };
+    let volume = Sealed { volume: Volume(0), seal, distrust: false, stamp: None };
     run.order(Order::Seal(vec![volume]));
     run.notices().pop().expect("an answer")
 }

@@ -2,8 +2,9 @@
 
 use crate::driver::{BLOCK, Driver, is_write, with_flash};
 use forebay_block::{Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, Cache, Notice, VolumeConfig, WritePolicy};
-use forebay_effect::RequestId;
+use forebay_cache::{Acknowledge, Cache, Notice, StampReport, VolumeConfig, WritePolicy};
+use forebay_effect::{IoError, RequestId};
+use forebay_flash::StampNumber;
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -29,9 +30,9 @@ fn ordered(d: &mut Driver) -> Vec<Volume> {
     stamps.flatten().map(|(volume, _)| volume).collect()
 }
 
-#[test]
-fn a_store_whose_header_takes_long_to_be_written_is_not_late_when_its_writes_begin() {
-    // The store of volume 0 keeps stamps. Volume 1 is there to be compared with.
+/// A cleaning waits for the stamp of the store of volume 0. Volume 1, whose store keeps none, is there to be
+/// compared with.
+fn waiting_for_a_stamp() -> Driver {
     let mut cache = Cache::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
     cache.attach(VolumeConfig::new(64 * BLOCK));
     cache.attach(VolumeConfig::new(64 * BLOCK));
@@ -39,8 +40,8 @@ fn a_store_whose_header_takes_long_to_be_written_is_not_late_when_its_writes_beg
     let mut d = Driver::start(cache);
     d.write(0);
     d.settle();
-    // Volume 1 fills flash, again and again, until the oldest region is that of volume 0.
-    let stamped_at = (0..600).find(|n| {
+    // Volume 1 fills flash until the region with the record of volume 0 is cleaned.
+    let stamped = (0..600).any(|n| {
         d.next += MS;
         let (id, now) = (RequestId(d.next), Nanos(d.next));
         let write = Request::new(now, Volume(1), Op::Write, n % 60 * BLOCK, BLOCK);
@@ -49,15 +50,26 @@ fn a_store_whose_header_takes_long_to_be_written_is_not_late_when_its_writes_beg
         d.settle();
         ordered(&mut d) == [Volume(0)]
     });
-    assert!(stamped_at.is_some(), "the store of volume 0 needs no stamp");
-    // The header takes ten seconds, during which no call has to be made.
-    let later = d.next + 10 * SECOND;
-    wait(&mut d, later);
-    d.cache.handle_stamped(Nanos(d.next), &[(Volume(0), 1)]);
+    assert!(stamped, "the store of volume 0 needs no stamp");
+    d
+}
+
+/// Reports the stamp of volume 0, and ends all that devices do but writes to its store.
+fn report(d: &mut Driver, result: Result<StampNumber, IoError>) {
+    d.cache.handle_stamped(Nanos(d.next), &[StampReport { volume: Volume(0), result }]);
     d.poll();
     while d.count(|effect| !is_write(effect)) > 0 {
         d.complete_first(|effect| !is_write(effect), Ok(()));
     }
+}
+
+#[test]
+fn a_store_whose_header_takes_long_to_be_written_is_not_late_when_its_writes_begin() {
+    let mut d = waiting_for_a_stamp();
+    // No call has to be made in these ten seconds.
+    let later = d.next + 10 * SECOND;
+    wait(&mut d, later);
+    report(&mut d, Ok(StampNumber(1)));
     assert_eq!(d.count(is_write), 1, "it waited for the stamp");
     // A store is late when a round of writes takes 250 ms, or 50 ms while a request waits.
     for (ms, parted) in [(1, 0), (250, 1)] {
@@ -65,5 +77,16 @@ fn a_store_whose_header_takes_long_to_be_written_is_not_late_when_its_writes_beg
         d.cache.handle_timeout(Nanos(d.next));
         d.poll();
         assert_eq!(d.cache.stats().cleanings_parted, parted, "{ms} ms later");
+    }
+}
+
+#[test]
+fn a_store_is_written_after_its_stamp_even_if_that_has_no_number_and_not_without_one() {
+    // An older copy of a store keeps the number of its stamp, and may have none.
+    for (result, writes) in [(Ok(StampNumber::NONE), 1), (Err(IoError::Device), 0)] {
+        let mut d = waiting_for_a_stamp();
+        report(&mut d, result);
+        assert_eq!(d.count(is_write), writes, "{result:?}");
+        assert_eq!(d.cache.stats().destage_retries, u64::from(result.is_err()), "{result:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::{Acknowledge, Cache, Call, Open, Order, VolumeConfig};
+use forebay_cache::{Acknowledge, Cache, Call, Open, Order, StampReport, VolumeConfig};
 use forebay_device::{Devices, Doorbell, Executor, ExecutorStats, Published, Requests, Sender};
 use forebay_effect::{Device, IoError, RequestId};
 use forebay_results::{ComponentRecorder, LatencyRecorder};
@@ -360,9 +360,9 @@ impl Core {
         self.unstamped.retain(|&volume, why| !tell(volume, why));
     }
 
-    /// These stamps are on their stores; the others that were ordered with them are not.
-    pub fn stamped(&mut self, now: Nanos, numbers: Vec<(Volume, u64)>) {
-        self.cache.call(Call::Stamped(now, numbers));
+    /// A stamp that was ordered is on its store, or could not be written.
+    pub fn stamped(&mut self, now: Nanos, report: StampReport) {
+        self.cache.call(Call::Stamped(now, vec![report]));
         self.drive(now);
     }
 

@@ -259,7 +259,8 @@ impl Engine {
             store.sync_times()?;
             let note = SealContents { size, print, times: store.times()? };
             notes.push(Some(note));
-            let (seal, stamp) = (note.seal(), store.stamp_number());
+            let seal = note.seal();
+            let stamp = store.keeps_stamps().then(|| store.stamp_number());
             let distrust = left == StoreState::Released;
             sealed.push(Sealed { volume, seal, distrust, stamp });
         }
@@ -330,7 +331,7 @@ impl Engine {
         }
         let volumes = stores.volumes();
         drop(stores);
-        let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
+        let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
         let withdrawn = self.seal(volumes.map(open).collect()).map_err(failed("resuming clients"));
         // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
         // drops what is clean; nothing becomes dirty there any more.
@@ -384,7 +385,7 @@ fn for_each_store<T: Send>(
 
 /// The note that the cached data of a volume no longer counts.
 fn void(volume: Volume) -> Sealed {
-    Sealed { volume, seal: [0; SEAL_BYTES], distrust: true, stamp: 0 }
+    Sealed { volume, seal: [0; SEAL_BYTES], distrust: true, stamp: None }
 }
 
 /// The error of an order of which a part has failed.

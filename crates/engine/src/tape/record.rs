@@ -3,9 +3,13 @@
 use std::io::{self, Read, Write};
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, Call, Open, Order, StopTarget, VolumeConfig, WritePolicy};
+use forebay_cache::{
+    Acknowledge, Call, Open, Order, StampReport, StopTarget, VolumeConfig, WritePolicy,
+};
 use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId};
-use forebay_flash::{BatchSequence, Binding, Sealed, Stamp, StoreStamp, SuperblockGeneration};
+use forebay_flash::{
+    BatchSequence, Binding, Sealed, Stamp, StampNumber, StoreStamp, SuperblockGeneration,
+};
 
 use super::hash::{number, token};
 
@@ -74,6 +78,14 @@ fn outcome_number(outcome: Outcome) -> u8 {
     }
 }
 
+/// The outcome with this number, if there is one.
+fn outcome_of(number: u8) -> Option<Outcome> {
+    match number {
+        0 => Some(Ok(())),
+        n => ERRORS.get(usize::from(n) - 1).map(|&error| Err(error)),
+    }
+}
+
 impl TapeRecord {
     /// Appends the record.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
@@ -111,10 +123,7 @@ impl TapeRecord {
                 Call::Request(id, Request { time, volume, op, flags, offset, length })
             }
             4 => {
-                let outcome = match read_u8(input)? {
-                    0 => Ok(()),
-                    n => Err(*ERRORS.get(usize::from(n) - 1).ok_or(bad("an outcome"))?),
-                };
+                let outcome = outcome_of(read_u8(input)?).ok_or(bad("an outcome"))?;
                 let (now, token) = (Nanos(read_u64(input)?), token(read_u64(input)?)?);
                 let count = read_u32(input)?;
                 for _ in 0..count {
@@ -137,8 +146,14 @@ impl TapeRecord {
             8 => Call::KeepStamps(Volume(read_u32(input)?)),
             10 => {
                 let (now, count) = (Nanos(read_u64(input)?), read_u32(input)?);
-                let one = |_| Ok((Volume(read_u32(input)?), read_u64(input)?));
-                Call::Stamped(now, (0..count).map(one).collect::<io::Result<_>>()?)
+                let mut reports = Vec::new();
+                for _ in 0..count {
+                    let (volume, outcome) = (Volume(read_u32(input)?), read_u8(input)?);
+                    let outcome = outcome_of(outcome).ok_or(bad("the outcome of a stamp"))?;
+                    let number = StampNumber(read_u64(input)?);
+                    reports.push(StampReport { volume, result: outcome.map(|()| number) });
+                }
+                Call::Stamped(now, reports)
             }
             9 => return Ok(Some(TapeRecord::Mark(read_u64(input)?, read_u64(input)?))),
             _ => return Err(bad("an unknown kind")),
@@ -194,13 +209,14 @@ pub(super) fn write_call(call: &Call, metadata: &Metadata, out: &mut impl Write)
             out.write_all(&[8])?;
             out.write_all(&volume.0.to_le_bytes())
         }
-        Call::Stamped(now, numbers) => {
+        Call::Stamped(now, reports) => {
             out.write_all(&[10])?;
             write_u64(&[now.0], out)?;
-            out.write_all(&(numbers.len() as u32).to_le_bytes())?;
-            numbers.iter().try_for_each(|(volume, number)| {
+            out.write_all(&(reports.len() as u32).to_le_bytes())?;
+            reports.iter().try_for_each(|StampReport { volume, result }| {
                 out.write_all(&volume.0.to_le_bytes())?;
-                out.write_all(&number.to_le_bytes())
+                out.write_all(&[outcome_number(result.map(|_| ()))])?;
+                out.write_all(&result.unwrap_or_default().0.to_le_bytes())
             })
         }
     }
@@ -318,7 +334,8 @@ fn write_seals(volumes: &[Sealed], out: &mut impl Write) -> io::Result<()> {
         write_volume(volume.volume, out)?;
         out.write_all(&volume.seal)?;
         out.write_all(&[volume.distrust.into()])?;
-        out.write_all(&volume.stamp.to_le_bytes())?;
+        out.write_all(&[volume.stamp.is_some().into()])?;
+        out.write_all(&volume.stamp.unwrap_or_default().0.to_le_bytes())?;
     }
     Ok(())
 }
@@ -327,13 +344,13 @@ fn write_store(store: &StoreStamp, out: &mut impl Write) -> io::Result<()> {
     let StoreStamp { volume, number, stamp, whole, released } = *store;
     write_volume(volume, out)?;
     out.write_all(&[whole.into(), released.into()])?;
-    write_u64(&[number, stamp.complete.0, stamp.seen.0, stamp.generation.0], out)
+    write_u64(&[number.0, stamp.complete.0, stamp.seen.0, stamp.generation.0], out)
 }
 
 fn read_store(input: &mut impl Read) -> io::Result<StoreStamp> {
     let volume = read_volume(input)?;
     let (whole, released) = (read_u8(input)? != 0, read_u8(input)? != 0);
-    let number = read_u64(input)?;
+    let number = StampNumber(read_u64(input)?);
     let (complete, seen) = (BatchSequence(read_u64(input)?), BatchSequence(read_u64(input)?));
     let generation = SuperblockGeneration(read_u64(input)?);
     let stamp = Stamp { complete, seen, generation };
@@ -345,7 +362,9 @@ fn read_seals(input: &mut impl Read) -> io::Result<Vec<Sealed>> {
     for _ in 0..read_u32(input)? {
         let (volume, seal) = (read_volume(input)?, read_array(input)?);
         let distrust = read_u8(input)? != 0;
-        volumes.push(Sealed { volume, seal, distrust, stamp: read_u64(input)? });
+        let (has_stamp, number) = (read_u8(input)? != 0, StampNumber(read_u64(input)?));
+        let stamp = has_stamp.then_some(number);
+        volumes.push(Sealed { volume, seal, distrust, stamp });
     }
     Ok(volumes)
 }
