@@ -17,7 +17,7 @@
 
 use forebay_block::{PerVolume, Volume};
 use forebay_effect::IoError;
-use forebay_flash::{BatchSequence, Layout, NotedStamp, Stamp, StampNumber};
+use forebay_flash::{BatchSequence, Layout, NotedStamp, RegionIndex, Stamp, StampNumber};
 
 use crate::notice::Notice;
 use crate::volume::LogBypass;
@@ -56,7 +56,7 @@ pub(crate) struct Stamps {
     /// Volumes whose stores are older copies, and are being completed.
     completing: VolumeSet,
     /// Regions to be reclaimed after that.
-    deferred: Vec<u32>,
+    deferred: Vec<RegionIndex>,
     /// Volumes whose last stamp could not be written.
     failed: VolumeSet,
 }
@@ -204,7 +204,7 @@ impl Stamps {
     /// Whether the log may reuse a region. It must not while stores are being completed: their
     /// stamps do not cover the data written to them, and these may have to be written again. The
     /// region is then kept.
-    pub fn may_reclaim(&mut self, region: u32) -> bool {
+    pub fn may_reclaim(&mut self, region: RegionIndex) -> bool {
         if self.is_completing() {
             self.deferred.push(region);
         }
@@ -212,7 +212,7 @@ impl Stamps {
     }
 
     /// The stores are complete: returns the regions to be reclaimed.
-    pub fn completed(&mut self) -> Vec<u32> {
+    pub fn completed(&mut self) -> Vec<RegionIndex> {
         self.completing = VolumeSet::EMPTY;
         core::mem::take(&mut self.deferred)
     }

@@ -108,7 +108,7 @@ fn write_ordered(
 ) {
     for (stamp, release) in ordered {
         let written = write(&mut stores.lock(volume), stamp, release);
-        // (Operators learn the reason; to the machine, any is a failed write.)
+        // Operators learn the reason; for the machine, any is a failed write.
         let result = written.as_ref().map_or(Err(IoError::Device), |&number| Ok(number));
         shared.with_core(|core, now| {
             if let Err(error) = written {
