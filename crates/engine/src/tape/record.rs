@@ -390,3 +390,57 @@ pub(super) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
 fn read_u64(input: &mut impl Read) -> io::Result<u64> {
     Ok(u64::from_le_bytes(read_array(input)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_effect::{Owner, Token};
+
+    fn calls() -> Vec<Call> {
+        let (volume, now) = (Volume(3), Nanos(0x0102_0304_0506));
+        let token = Token { owner: Owner::Log, index: 9 };
+        let request = Request {
+            flags: Flags::FUA,
+            ..Request::new(now, volume, Op::WriteZeroes, 1 << 40, 1 << 20)
+        };
+        let sealed = |stamp| Sealed { volume, seal: [5; 32], distrust: true, stamp };
+        let report = |result| StampReport { volume, result };
+        let policy = WritePolicy { allocate_on_read: false, ..WritePolicy::WRITE_BACK };
+        let mut calls = vec![
+            Call::Attach(VolumeConfig { read_only: true, ..VolumeConfig::new(1 << 30) }),
+            Call::KeepStamps(volume),
+            Call::Start(now, Open::RECOVER),
+            Call::Request(RequestId(7), request),
+            Call::Completion(now, token, Err(IoError::NoSpace)),
+            Call::Checksum(token, 0x0708_090A),
+            Call::Timeout(now),
+            Call::Stamped(now, vec![report(Ok(StampNumber(6))), report(Err(IoError::Device))]),
+        ];
+        let orders = [
+            Order::Destage,
+            Order::RetryStores,
+            Order::PrepareStop,
+            Order::Stop(StopTarget::Flash),
+            Order::Stop(StopTarget::Stores),
+            Order::SetPolicy(policy, Acknowledge::Dram),
+            Order::SetDramBlocks(0x0B0C_0D0E),
+            Order::Seal(vec![sealed(None), sealed(Some(StampNumber(8)))]),
+            Order::Stamp,
+            Order::EndCompletion,
+        ];
+        calls.extend(orders.into_iter().map(|order| Call::Order(now, order)));
+        calls
+    }
+
+    #[test]
+    fn every_call_is_read_as_it_was_written() {
+        for call in calls() {
+            let record = TapeRecord::Call(call, Metadata::new());
+            let mut tape = Vec::new();
+            record.write(&mut tape).expect("memory takes all");
+            let mut rest = &tape[..];
+            let read = TapeRecord::read(&mut rest, 1).expect("a record").expect("one record");
+            assert_eq!((read, rest), (record, &[][..]));
+        }
+    }
+}
