@@ -2,9 +2,9 @@
 
 use crate::driver::{BLOCK, Driver, is_write, with_flash};
 use forebay_block::{Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, Cache, Notice, StampReport, VolumeConfig, WritePolicy};
+use forebay_cache::{Acknowledge, Cache, Notice, Order, StampReport, VolumeConfig, WritePolicy};
 use forebay_effect::{IoError, RequestId};
-use forebay_flash::StampNumber;
+use forebay_flash::{SEAL_BYTES, Sealed, StampNumber};
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -88,5 +88,23 @@ fn a_store_is_written_after_its_stamp_even_if_that_has_no_number_and_not_without
         report(&mut d, result);
         assert_eq!(d.count(is_write), writes, "{result:?}");
         assert_eq!(d.cache.stats().destage_retries, u64::from(result.is_err()), "{result:?}");
+    }
+}
+
+#[test]
+fn a_seal_counts_as_a_stamp_of_the_stores_whose_headers_were_written_for_it() {
+    for (stamp, owed) in [(Some(StampNumber(2)), vec![]), (None, vec![Volume(0)])] {
+        let mut d = waiting_for_a_stamp();
+        report(&mut d, Ok(StampNumber(1)));
+        d.settle();
+        d.order(Order::Destage);
+        d.settle();
+        assert!(d.cache.dirty_blocks() == 0 && d.cache.owes_stamps());
+        let volume = Sealed { volume: Volume(0), seal: [1; SEAL_BYTES], distrust: false, stamp };
+        d.order(Order::Seal(vec![volume]));
+        d.settle();
+        ordered(&mut d);
+        d.order(Order::Stamp);
+        assert_eq!(ordered(&mut d), owed, "{stamp:?}");
     }
 }
