@@ -1,7 +1,7 @@
 //! The operator's operations (formatting, starting, destaging, changing the policy, stopping), with
 //! a failure or a cut at every device operation.
 
-use forebay_cache::{Open, StopTarget, WritePolicy};
+use forebay_cache::{Open, Order, StopTarget, WritePolicy};
 use forebay_device::choices::Seeded;
 use forebay_device::memory::{CutStyle, Fault, FaultRates};
 use forebay_effect::Device;
@@ -186,7 +186,7 @@ fn settle(run: &mut Runner<'_>) -> Result<(), String> {
     if !run.world.cache.config().write_policy.write_back {
         return Err("the policy is in force, but the cache reports that it is not".into());
     }
-    run.world.set_policy(wanted, when);
+    run.world.order(Order::SetPolicy(wanted, when));
     loop {
         run.hear()?;
         if let Some(result) = run.world.policy_set() {
@@ -213,11 +213,11 @@ fn operate(run: &mut Runner<'_>, trial: &Trial) -> Result<bool, String> {
         Operation::Switch => {
             let config = run.world.cache.config();
             let (other, when) = (other_policy(config.write_policy), config.acknowledge);
-            run.world.set_policy(other, when);
+            run.world.order(Order::SetPolicy(other, when));
         }
-        Operation::Destage => run.world.cache.destage(),
-        Operation::Stop => run.world.cache.stop(StopTarget::Flash),
-        Operation::StopDestaged => run.world.cache.stop(StopTarget::Stores),
+        Operation::Destage => run.world.order(Order::Destage),
+        Operation::Stop => run.world.order(Order::Stop(StopTarget::Flash)),
+        Operation::StopDestaged => run.world.order(Order::Stop(StopTarget::Stores)),
     }
     run.world.run();
     let mut mended = false;

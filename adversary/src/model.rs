@@ -2,7 +2,7 @@
 //! every way, completions in any order, and occasional clean stops.
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{Open, StopTarget};
+use forebay_cache::{Open, Order, StopTarget};
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{CutStyle, DeviceOptions};
 use forebay_effect::{Device, RequestId};
@@ -188,8 +188,7 @@ impl Check {
 
     fn stop(&mut self, destage: bool) -> Result<(), String> {
         let target = if destage { StopTarget::Stores } else { StopTarget::Flash };
-        self.world.cache.stop(target);
-        self.world.run();
+        self.world.order(Order::Stop(target));
         let result = loop {
             self.hear()?;
             if let Some(result) = self.world.stopped() {

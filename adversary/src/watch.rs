@@ -32,7 +32,8 @@ use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
-    BatchSequence, BlockKey, Geometry, RegionIndex, RegionSequence, Stamp, SuperblockGeneration,
+    BatchSequence, BlockKey, Geometry, RegionIndex, RegionSequence, Stamp, StampNumber,
+    SuperblockGeneration,
 };
 use smallvec::SmallVec;
 
@@ -233,7 +234,7 @@ impl Watch {
                 )
             });
         }
-        let logged = superblock.bindings.iter().filter(|b| b.logged != 0);
+        let logged = superblock.bindings.iter().filter(|b| b.logged != StampNumber::NONE);
         let logged = logged.fold(0, |all, b| all | 1_u64.checked_shl(b.volume.0).unwrap_or(0));
         let lost = self.zeroings.iter().find(|z| logged >> z.0.0 & 1 == 1);
         if let Some(&(volume, number, _)) = lost {

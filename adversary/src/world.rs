@@ -1,16 +1,18 @@
 //! The cache with its executor on faulty devices in memory, through several lives.
 
-use forebay_block::{Flags, Nanos, Op, Request, Volume};
+use forebay_block::{Flags, Nanos, Op, PerVolume, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, DestageError, Notice, Open, PolicyError, Relation, StoresLeft,
-    VolumeConfig, WritePolicy,
+    Cache, CacheConfig, DestageError, Notice, Open, Order, PolicyError, Relation, StampReport,
+    StoresLeft, VolumeConfig,
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
 use forebay_device::{AlignedBuffer, Arena, Executor, HugePages, JointSyncs, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
-use forebay_flash::{HeaderChange, LogError, RecoveryReport, Stamp, StoreHeader, StoreStamp};
+use forebay_flash::{
+    HeaderChange, LogError, RecoveryReport, Stamp, StampNumber, StoreHeader, StoreStamp,
+};
 
 use crate::header_syncs::HeaderSyncs;
 use crate::lookout::Lookout;
@@ -59,7 +61,7 @@ pub struct World {
     /// For each volume, the header of its store, if stores have headers.
     pub headers: Vec<StoreHeader>,
     /// For each volume, the number of the newest stamp that was reported to the cache in this life.
-    pub answered: Vec<u64>,
+    pub answered: PerVolume<StampNumber>,
     /// Stamps that were ordered but are not in the headers yet.
     ordered: Vec<(Volume, Stamp, bool)>,
     /// Whether writes of headers fail occasionally.
@@ -129,7 +131,7 @@ impl World {
             watch: None,
             watched: false,
             headers: Vec::new(),
-            answered: Vec::new(),
+            answered: PerVolume::EMPTY,
             ordered: Vec::new(),
             header_faults: false,
             header_syncs: HeaderSyncs::default(),
@@ -264,7 +266,7 @@ impl World {
     /// Gives stores headers, in which they keep stamps. Call this before the first start.
     pub fn keep_stamps(&mut self) {
         self.headers = vec![StoreHeader::default(); self.volumes.len()];
-        self.answered = vec![0; self.volumes.len()];
+        self.answered = PerVolume::filled(StampNumber::NONE, self.volumes.len());
         self.cache = self.fresh();
         self.header_syncs = HeaderSyncs::join(self.headers.len(), self.executor.devices_mut());
     }
@@ -296,7 +298,7 @@ impl World {
 
     /// Writes some of the ordered stamps, or fails to; returns whether any had been ordered.
     pub fn write_stamps(&mut self, choices: &mut dyn Choices) -> bool {
-        let mut numbers = Vec::new();
+        let mut reports = Vec::new();
         if self.ordered.is_empty() {
             return false;
         }
@@ -317,13 +319,15 @@ impl World {
                 self.write_stamp(volume, stamp, release);
             }
             let number = self.headers[volume.index()].stamp_number;
-            numbers.push((volume, if fails { 0 } else { number }));
+            let result = if fails { Err(IoError::Device) } else { Ok(number) };
+            reports.push(StampReport { volume, result });
         }
-        for &(volume, number) in numbers.iter().filter(|(_, number)| *number != 0) {
-            self.answered[volume.0 as usize] = number;
+        for &StampReport { volume, result } in &reports {
+            let Ok(number) = result else { continue };
+            self.answered[volume] = number;
             self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
         }
-        self.cache.stamped(&numbers);
+        self.cache.handle_stamped(self.now, &reports);
         if let Some(watch) = &mut self.watch {
             self.header_syncs.excuse_failing(&self.cache, watch);
         }
@@ -469,9 +473,9 @@ impl World {
         Some(heard)
     }
 
-    /// Begins a change of the policy.
-    pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        self.cache.set_policy(policy, acknowledge);
+    /// Gives an order, and performs what can be performed now.
+    pub fn order(&mut self, order: Order) {
+        self.cache.handle_order(self.now, order);
         self.run();
     }
 
@@ -655,7 +659,7 @@ impl World {
         self.config = config;
         self.ordered.clear();
         self.accesses = 0;
-        self.answered = vec![0; self.headers.len()];
+        self.answered = PerVolume::filled(StampNumber::NONE, self.headers.len());
         self.cache = self.fresh();
         self.header_syncs = HeaderSyncs::join(self.headers.len(), self.executor.devices_mut());
         self.has_room_for_moves = false;

@@ -5,7 +5,7 @@ mod common;
 use common::{BLOCK, Shape, config, perform};
 use forebay_adversary::world::{Started, World};
 use forebay_block::{Op, Volume};
-use forebay_cache::{CacheConfig, LogReplacement, Open, StopTarget, VolumeConfig};
+use forebay_cache::{CacheConfig, LogReplacement, Open, Order, StopTarget, VolumeConfig};
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{CutStyle, DeviceOptions};
 use forebay_effect::Device;
@@ -75,8 +75,7 @@ fn grow_and_cut_the_power(slots: u32, seed: u64) {
         perform(&mut world, c, Op::Write, 0, (block * BLOCK, 512), 5);
         perform(&mut world, c, Op::Read, 0, (block * BLOCK + 512, 512), 0);
     }
-    world.cache.stop(StopTarget::Stores);
-    world.run();
+    world.order(Order::Stop(StopTarget::Stores));
     while world.stopped().is_none() {
         assert!(world.complete_one(c), "a stop hangs: {}", world.cache.describe());
     }

@@ -6,7 +6,7 @@ mod common;
 use common::{BLOCK, Shape, config, perform};
 use forebay_adversary::world::{Started, World};
 use forebay_block::{Op, Volume};
-use forebay_cache::{CacheConfig, LogReplacement, Open, VolumeConfig};
+use forebay_cache::{CacheConfig, LogReplacement, Open, Order, VolumeConfig};
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{CutStyle, DeviceOptions};
 use forebay_effect::Device;
@@ -32,8 +32,7 @@ fn read(world: &mut World, c: &mut dyn Choices, block: u64) -> u8 {
 }
 
 fn destage(world: &mut World, c: &mut dyn Choices) {
-    world.cache.destage();
-    world.run();
+    world.order(Order::Destage);
     let result = loop {
         match world.destaged() {
             Some(result) => break result,
@@ -46,8 +45,7 @@ fn destage(world: &mut World, c: &mut dyn Choices) {
 /// Seals volume 0. Nothing has been written since a destage.
 fn seal(world: &mut World, c: &mut dyn Choices, byte: u8, distrust: bool) {
     let seal = [byte; SEAL_BYTES];
-    world.cache.seal(vec![Sealed { volume: Volume(0), seal, distrust, stamp: 0 }]);
-    world.run();
+    world.order(Order::Seal(vec![Sealed { volume: Volume(0), seal, distrust, stamp: None }]));
     let result = loop {
         match world.sealed() {
             Some(result) => break result,

@@ -9,7 +9,7 @@
 mod case;
 mod walk;
 
-use forebay_cache::Combination;
+use forebay_cache::{Combination, Order};
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::CutStyle;
 
@@ -147,7 +147,7 @@ fn perform(
             // If the combination is invalid, the switch is refused at once, which another test
             // covers.
             if changed.check().is_ok() {
-                run.world.set_policy(other, when);
+                run.world.order(Order::SetPolicy(other, when));
             }
         }
         _ => {

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 use std::ops::Range;
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{CacheConfig, StopTarget, StoresLeft};
+use forebay_cache::{CacheConfig, Order, StopTarget, StoresLeft};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
@@ -273,8 +273,7 @@ impl Runner<'_> {
         self.seen.stops += 1;
         self.set_faults(false);
         let target = if destage { StopTarget::Stores } else { StopTarget::Flash };
-        self.world.cache.stop(target);
-        self.world.run();
+        self.world.order(Order::Stop(target));
         let mut turns = 0;
         let result = loop {
             self.hear()?;

@@ -1,7 +1,7 @@
 //! A life of the cache: requests and completions in any order, and checks of the replies.
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{Acknowledge, WritePolicy};
+use forebay_cache::{Acknowledge, Order, WritePolicy};
 use forebay_device::choices::Choices;
 use forebay_device::memory::FaultRates;
 use forebay_effect::{Device, IoError, Outcome, RequestId};
@@ -99,11 +99,11 @@ impl Runner<'_> {
                 // The engine marks the headers dirty first.
                 self.world.write_headers(|_| HeaderChange::MarkDirty);
             }
-            self.world.set_policy(policy, acknowledge);
+            self.world.order(Order::SetPolicy(policy, acknowledge));
             let blocks = self.scenario.config.dram_blocks;
             let shards = u32::from(self.world.cache.config().shards);
             let less = shards + self.choices.choose(u64::from(blocks - shards + 1)) as u32;
-            self.world.cache.set_dram_blocks(less);
+            self.world.order(Order::SetDramBlocks(less));
         }
         if self.plan.older {
             self.step_older()?;
@@ -262,8 +262,7 @@ impl Runner<'_> {
             self.tell(|| "destage".into());
             let all = |o: &mut Oracle| o.read_issued(0, o.sectors());
             self.destage = Some(self.oracles.iter_mut().map(all).collect());
-            self.world.cache.destage();
-            self.world.run();
+            self.world.order(Order::Destage);
         }
     }
 

@@ -9,13 +9,13 @@
 //! correct data). If it reports nothing, the copy must be newer than the last stamp. The test knows
 //! this from the answers that it gave to the state machine, not from the contents of the copy.
 
-use forebay_block::Volume;
-use forebay_cache::Open;
+use forebay_block::{PerVolume, Volume};
+use forebay_cache::{Open, Order};
 use forebay_device::choices::Choices;
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
-    BatchSequence, HeaderChange, Older, SEAL_BYTES, Sealed, Stamp, StoreHeader,
+    BatchSequence, HeaderChange, Older, SEAL_BYTES, Sealed, Stamp, StampNumber, StoreHeader,
     SuperblockGeneration,
 };
 
@@ -74,7 +74,7 @@ pub(super) struct Copies {
     copies: Vec<Copy>,
     pub attack: Option<Attack>,
     /// For each volume, the newest stamp number that the log is known to have recorded durably.
-    noted: Vec<u64>,
+    noted: PerVolume<StampNumber>,
     /// Whether a start was refused and the newer device is back.
     pub refused: bool,
     /// Whether the next start accepts an older store and drops clean blocks.
@@ -86,8 +86,7 @@ impl Runner<'_> {
     pub(super) fn step_older(&mut self) -> Result<(), String> {
         if self.choices.one_in(16) {
             self.tell(|| "stamp".into());
-            self.world.cache.stamp();
-            self.world.run();
+            self.world.order(Order::Stamp);
         }
         if self.choices.one_in(24) {
             self.begin_destage();
@@ -174,7 +173,7 @@ impl Runner<'_> {
             }
             Device::Backing(v) => {
                 let v = v.0 as usize;
-                let noted = self.older.noted.get(v).copied().unwrap_or(0);
+                let noted = self.older.noted.get(Volume(v as u32)).copied().unwrap_or_default();
                 let former = std::mem::replace(&mut self.world.headers[v], header);
                 (former, header.stamp_number < noted)
             }
@@ -309,15 +308,14 @@ impl Runner<'_> {
                 // There is no other tier, and its epochs do not matter here.
                 tier: header.flash_uuid,
                 epoch: header.flash_epoch,
-                noted: bound.map_or(0, |b| b.stamp),
+                noted: bound.map_or(StampNumber::NONE, |b| b.stamp),
                 instead: log_is_older.then_some(now),
                 dirty,
                 released: false,
             });
         }
         if !report.completing.is_empty() {
-            self.world.cache.completed();
-            self.world.run();
+            self.world.order(Order::EndCompletion);
         }
         Ok(accepted)
     }
@@ -327,8 +325,7 @@ impl Runner<'_> {
         if !matches!(attack.device, Device::Backing(v) if completing == [v]) {
             return Err(format!("{completing:?} are completed, of {:?}", attack.device));
         }
-        self.world.cache.destage();
-        self.world.run();
+        self.world.order(Order::Destage);
         if self.choices.choose(3) == 2 {
             for _ in 0..self.choices.choose(24) {
                 self.world.complete_one(&mut self.choices);
@@ -422,7 +419,7 @@ impl Runner<'_> {
     fn seal_headers(&mut self, patience: u32) -> Result<bool, String> {
         let headers = self.world.headers.iter().enumerate();
         let seal = |(index, header): (usize, &StoreHeader)| {
-            let (volume, stamp) = (Volume(index as u32), header.stamp_number);
+            let (volume, stamp) = (Volume(index as u32), Some(header.stamp_number));
             Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp }
         };
         let sealed = headers.map(seal).collect();
@@ -441,8 +438,7 @@ impl Runner<'_> {
         });
         for _ in 0..TURNS_MAX {
             if self.world.cache.owes_stamps() && !self.world.cache.is_stamping() {
-                self.world.cache.stamp();
-                self.world.run();
+                self.world.order(Order::Stamp);
             }
             if !self.world.cache.is_stamping() {
                 break;

@@ -6,6 +6,7 @@
 //! start has written.
 
 use forebay_block::Volume;
+use forebay_cache::Order;
 use forebay_device::choices::Choices;
 use forebay_effect::Device;
 use forebay_flash::{RecoveryReport, SEAL_BYTES, Sealed};
@@ -45,13 +46,11 @@ impl Runner<'_> {
             ));
         }
         if self.choices.choose(2) == 1 {
-            self.world.cache.destage();
-            self.world.run();
+            self.world.order(Order::Destage);
             for _ in 0..self.choices.choose(CUT_AFTER_MAX) {
                 // The timer of an engine.
                 if self.choices.one_in(4) {
-                    self.world.cache.stamp();
-                    self.world.run();
+                    self.world.order(Order::Stamp);
                 }
                 self.world.complete_one(&mut self.choices);
             }
@@ -63,7 +62,7 @@ impl Runner<'_> {
             volume: Volume(n),
             seal: [0; SEAL_BYTES],
             distrust: true,
-            stamp: 0,
+            stamp: None,
         });
         let patience = self.choices_of_a_cut();
         if !self.seal(all.collect(), patience)? {

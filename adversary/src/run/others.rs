@@ -5,7 +5,7 @@
 //! changed, and reports them at each start until one has succeeded.
 
 use forebay_block::Volume;
-use forebay_cache::Open;
+use forebay_cache::{Open, Order};
 use forebay_device::choices::Choices;
 use forebay_device::memory::CutStyle;
 use forebay_effect::Device;
@@ -117,7 +117,7 @@ impl Runner<'_> {
         let mut volumes = Vec::new();
         for (v, &distrust) in released.iter().enumerate() {
             let seal = [1 + self.choices.choose(250) as u8; SEAL_BYTES];
-            volumes.push(Sealed { volume: Volume(v as u32), seal, distrust, stamp: 0 });
+            volumes.push(Sealed { volume: Volume(v as u32), seal, distrust, stamp: None });
         }
         self.tell(|| {
             format!("--- seal {:?}", volumes.iter().map(|v| v.distrust).collect::<Vec<_>>())
@@ -128,8 +128,7 @@ impl Runner<'_> {
     pub(super) fn seal(&mut self, volumes: Vec<Sealed>, patience: u32) -> Result<bool, String> {
         let seals = volumes.iter().map(|v| (v.volume, v.seal)).collect();
         self.others.seals = None;
-        self.world.cache.seal(volumes);
-        self.world.run();
+        self.world.order(Order::Seal(volumes));
         for _ in 0..patience {
             if let Some(result) = self.world.sealed() {
                 if let Err(e) = result {
@@ -214,7 +213,7 @@ impl Runner<'_> {
                 volume: Volume(n),
                 seal: [0; SEAL_BYTES],
                 distrust: true,
-                stamp: 0,
+                stamp: None,
             });
             self.seal(all.collect(), TURNS_MAX)?;
             self.seen.stats.add("clean contents dropped past dirty data", 1);
@@ -277,8 +276,7 @@ impl Runner<'_> {
             }
             if idle && !over {
                 asked = true;
-                self.world.cache.destage();
-                self.world.run();
+                self.world.order(Order::Destage);
             } else if !self.world.complete_one(&mut self.choices) {
                 return Err(format!("{what} hangs: {}", self.world.cache.describe()));
             }
@@ -319,7 +317,7 @@ impl Runner<'_> {
             self.others.changed.push(Volume(v as u32));
             self.fork_now()?;
             let (volume, seal) = (Volume(v as u32), [0; SEAL_BYTES]);
-            let distrust = vec![Sealed { volume, seal, distrust: true, stamp: 0 }];
+            let distrust = vec![Sealed { volume, seal, distrust: true, stamp: None }];
             let seals = self.others.seals.take();
             self.seal(distrust, TURNS_MAX)?;
             let changed = |seal: (Volume, Seal)| match seal.0 == volume {
@@ -331,7 +329,8 @@ impl Runner<'_> {
             self.seen.stats.add("stores taken over live", 1);
             self.fork_now()?;
         }
-        let zeroes = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
+        let zeroes =
+            |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
         let volumes = (0..self.oracles.len() as u32).map(Volume);
         self.seal(volumes.map(zeroes).collect(), TURNS_MAX)?;
         Ok(())

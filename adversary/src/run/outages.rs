@@ -2,6 +2,7 @@
 //! no request may wait forever.
 
 use forebay_block::Volume;
+use forebay_cache::Order;
 use forebay_device::choices::Choices;
 use forebay_device::memory::{Fault, FaultRates, Return};
 use forebay_effect::{Device, Outcome};
@@ -32,8 +33,7 @@ impl Runner<'_> {
                 self.set_store(failing, FaultRates::NONE);
                 self.outage = None;
                 if self.choices.choose(2) == 0 {
-                    self.world.cache.retry_stores();
-                    self.world.run();
+                    self.world.order(Order::RetryStores);
                 }
                 // Otherwise, the cache finds out by a probe.
                 self.wait_for(None)

@@ -10,15 +10,15 @@
 //! - *Before the start*: [`Cache::attach`] for each volume, and [`Cache::keep_stamps`] for each store that keeps
 //!   stamps. A driver that moves no data also calls [`Cache::without_bytes`] and, if its devices take no time,
 //!   [`Cache::without_time`]. Then [`Cache::start`] once. If recovery finds stores that are older copies, the
-//!   driver destages, and calls [`Cache::completed`] before any request.
+//!   driver destages, and gives [`Order::EndCompletion`] before any request.
 //! - *Requests*: [`Cache::handle_request`] when a client's request arrives and [`Cache::has_room`] is true.
 //!   [`Cache::handle_hit`] is a shortcut for reads of one block in memory.
 //! - *Devices*: [`Cache::handle_completion`] when a device effect has ended, and [`Cache::handle_checksum`]
 //!   immediately after an [`Effect::Checksum`].
 //! - *Time*: [`Cache::handle_timeout`] at the time that [`Cache::poll_timeout`] returns.
-//! - *The operator*: [`Cache::destage`], [`Cache::set_policy`], [`Cache::set_dram_blocks`],
-//!   [`Cache::retry_stores`], [`Cache::seal`], and [`Cache::stop`], optionally after [`Cache::prepare_stop`].
-//! - *Stamps*: [`Cache::stamp`] from time to time, and [`Cache::stamped`] as the answer to a [`Notice::Stamp`].
+//! - *Orders*: [`Cache::handle_order`] for what operators want ([`Order`]), and for [`Order::Stamp`] from time to
+//!   time.
+//! - *Stamps*: [`Cache::handle_stamped`] as the answer to a [`Notice::Stamp`].
 //!
 //! **Answers out.** After every call in, the driver calls [`Cache::poll_effect`] until it returns `None`. It
 //! performs the effects in that order, and finishes immediate effects before its next call. Then it calls
@@ -30,8 +30,11 @@
 //! returned frames; otherwise it serves stale data. The driver reports such reads later with [`Cache::note_hit`],
 //! in any order.
 //!
-//! **Promises.** The same calls give the same effects under every driver. The caller supplies the time, which never
-//! goes back. After the start, the cache allocates no memory per request. The work of one call is bounded: a trim
+//! **Time.** From the start on, every call carries the time at which it is made, and all that it begins is dated by
+//! this time. (A checksum is part of the call whose effect requested it.) The time never goes back: in a call with an
+//! earlier time, it is that of the last call.
+//!
+//! **Promises.** The same calls give the same effects under every driver. After the start, the cache allocates no memory per request. The work of one call is bounded: a trim
 //! of a terabyte takes many steps, and so does most work on a whole region of flash, with other calls in between.
 //! If a call leaves such work unfinished, the next timeout is due immediately ([`Cache::is_half_way`]).
 //!
@@ -73,16 +76,16 @@ use crate::config::{CacheConfig, VolumeConfig};
 use crate::destage::Destages;
 use crate::front::INTERNAL;
 use crate::notice::{Notice, Open};
+use crate::order::Order;
 use crate::pass_through::PassThrough;
-use crate::policy::{Acknowledge, WritePolicy};
+#[cfg(doc)]
+use crate::policy::Acknowledge;
 use crate::sealer::Sealer;
 use crate::slab::{Key, TransferIndex};
-use crate::stamp::Stamps;
+use crate::stamp::{StampReport, Stamps};
 use crate::startup::Startup;
 use crate::stop::{Stop, StopTarget};
 use crate::stores::Stores;
-#[cfg(doc)]
-use crate::switch::PolicyError;
 use crate::switch::Switch;
 use crate::volume_set::VolumeSet;
 use crate::world::{World, shard_context};
@@ -147,6 +150,15 @@ impl Cache {
         self.world.volumes.attach(volume, self.world.front.requests.capacity())
     }
 
+    /// The store of this volume keeps a stamp.
+    ///
+    /// # Panics
+    /// After the start.
+    pub fn keep_stamps(&mut self, volume: Volume) {
+        self.assert_new("keep_stamps");
+        self.stamps.keep(volume, self.world.volumes.len());
+    }
+
     /// For a driver without bytes: effects have no memory operands, and the cache requests no checksums. All data
     /// that is read from flash counts as good.
     ///
@@ -178,7 +190,7 @@ impl Cache {
     /// If it was started or stopped before.
     pub fn start(&mut self, now: Nanos, open: Open) {
         assert!(self.world.lifecycle.is_new(), "a cache starts once, and not after a stop");
-        self.world.now = now;
+        self.world.begin_call(now);
         self.world.start_intervals();
         self.world.divide_flash();
         match &mut self.world.log {
@@ -358,56 +370,60 @@ impl Cache {
         self.world.log.as_mut().expect("metadata without a log").meta_mut(buffer)
     }
 
-    // ---- what operators and engines ask for ----
+    // ---- orders ----
 
-    /// Writes all data that is dirty now to the backing stores. [`Notice::Destaged`] follows, one for all calls
-    /// before the destage that serves them began. Requests continue meanwhile; the destage does not wait for data
-    /// that they make dirty. Only if clients write faster than the stores, so that the destage cannot catch up,
-    /// modifying requests wait for its end. Refused with [`IoError::Shutdown`] if requests are.
-    pub fn destage(&mut self) {
-        if !self.world.lifecycle.is_ready() {
-            self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown.into())));
-            return;
+    /// Carries out an order.
+    ///
+    /// # Panics
+    /// If the order is for a number of blocks of DRAM that the cache cannot use.
+    pub fn handle_order(&mut self, now: Nanos, order: Order) {
+        self.world.begin_call(now);
+        match order {
+            Order::Destage => self.destage(),
+            Order::RetryStores => {
+                let destage = self.destages.is_under_way();
+                self.stores.retry(&mut self.world, &mut self.cleaner, destage);
+            }
+            Order::PrepareStop => self.prepare_stop(),
+            Order::Stop(target) => self.stop(target),
+            Order::SetPolicy(policy, acknowledge) => {
+                self.switch.ask(&mut self.world, (policy, acknowledge));
+            }
+            Order::SetDramBlocks(blocks) => self.set_dram_blocks(blocks),
+            Order::Seal(volumes) => self.seal(volumes),
+            Order::Stamp => self.stamps.refresh(&mut self.world),
+            Order::EndCompletion => {
+                for region in self.stamps.completed() {
+                    self.cleaner.push(Work::Reclaim(region));
+                }
+            }
         }
-        self.destages.ask(&mut self.world, &mut self.cleaner);
         self.take_turn();
     }
 
-    /// A stop is near: from now on, nothing waits for data that cannot be destaged, and requested destages end early
-    /// with an error. The stop does the rest of their work, or leaves the data on flash.
-    pub fn prepare_stop(&mut self) {
+    fn destage(&mut self) {
+        if self.world.lifecycle.is_ready() {
+            self.destages.ask(&mut self.world, &mut self.cleaner);
+        } else {
+            self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown.into())));
+        }
+    }
+
+    fn prepare_stop(&mut self) {
         self.world.lifecycle.announce_stop();
         self.destages.cut(&mut self.cleaner);
         self.consider_giving_up();
         self.stores.review_failing(&mut self.world, &self.cleaner);
-        self.take_turn();
     }
 
-    /// Stops: requests in flight are finished, later ones refused; dirty data goes to `target`.
-    /// [`Notice::Stopped`] follows, unless the start has not ended or has failed. A cache that was never started
-    /// stops without accessing a device.
-    pub fn stop(&mut self, target: StopTarget) {
+    fn stop(&mut self, target: StopTarget) {
         if self.stop.begin(&mut self.world, target) {
             self.destages.cut(&mut self.cleaner);
             self.consider_giving_up();
         }
-        self.take_turn();
     }
 
-    /// Changes the write policy, and when writes under write-back are answered. [`Notice::PolicySet`] follows. At the
-    /// end of the change, modifying requests wait while the last dirty blocks go to the backing stores; reads
-    /// continue. [`PolicyError`] has the reasons for which a change is refused, or fails.
-    pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        self.switch.ask(&mut self.world, (policy, acknowledge));
-        self.take_turn();
-    }
-
-    /// Uses this many blocks of DRAM from now on, at most as many as the cache was built with.
-    /// If that is fewer than now, blocks leave when others enter.
-    ///
-    /// # Panics
-    /// With no block for some shard, or more than at the start.
-    pub fn set_dram_blocks(&mut self, blocks: u32) {
+    fn set_dram_blocks(&mut self, blocks: u32) {
         let most = self.world.config.dram_blocks;
         assert!(blocks <= most, "more DRAM than the cache was built with");
         let shards = u32::from(self.world.config.shards);
@@ -417,11 +433,7 @@ impl Cache {
         }
     }
 
-    /// Makes the flash tier durably note the state of these volumes' backing stores, or that all their cached data
-    /// is void. [`Notice::Sealed`] follows. Refused with [`IoError::Invalid`] unless the cache is quiet and nothing
-    /// is dirty (as after a [`Cache::destage`] without requests), or the cache has stopped without an error. The caller holds all requests back until the notice, and
-    /// until a seal of zeroes has replaced one that describes a store. A start forgets seals.
-    pub fn seal(&mut self, volumes: Vec<Sealed>) {
+    fn seal(&mut self, volumes: Vec<Sealed>) {
         let takes = if self.world.lifecycle.is_ready() {
             self.is_quiet() && self.dirty_blocks() == 0 && !self.world.appends_dirty()
         } else {
@@ -430,44 +442,22 @@ impl Cache {
         if !takes {
             return self.world.notices.push(Notice::Sealed(Err(IoError::Invalid)));
         }
-        let stamped = volumes.iter().filter(|v| v.stamp != 0).map(|v| v.volume);
+        let stamped = volumes.iter().filter(|v| v.stamp.is_some()).map(|v| v.volume);
         let stamped: Vec<Volume> = stamped.collect();
         self.sealer.begin(&mut self.world, volumes);
         // The headers that go with it are written.
         self.stamps.sealed(&self.world, stamped);
-        self.take_turn();
     }
 
-    /// Tries failing stores again now, not at the next scheduled time.
-    pub fn retry_stores(&mut self) {
-        let destage = self.destages.is_under_way();
-        self.stores.retry(&mut self.world, &mut self.cleaner, destage);
-        self.take_turn();
-    }
+    // ---- stamps ----
 
-    /// The store of this volume keeps a stamp.
-    ///
-    /// # Panics
-    /// After the start.
-    pub fn keep_stamps(&mut self, volume: Volume) {
-        self.assert_new("keep_stamps");
-        self.stamps.keep(volume, self.world.volumes.len());
-    }
-
-    /// Orders new stamps for stores that have changed since their last stamp, or whose log has.
-    /// [`Notice::Stamp`] follows if there are any. Call it from time to time, but not between a
-    /// [`Cache::seal`] that describes the stores and the one that withdraws it.
-    pub fn stamp(&mut self) {
-        self.stamps.refresh(&mut self.world);
-    }
-
-    /// The headers of these stores have been written, or could not be. Each number is that of the stamp that is
-    /// durable now, higher than the store's earlier ones; 0 if the header could not be written.
+    /// The headers of these stores have been written, or could not be.
     ///
     /// # Panics
     /// If no stamp was ordered for one of the stores.
-    pub fn stamped(&mut self, numbers: &[(Volume, u64)]) {
-        let stamped = self.stamps.note_written(&mut self.world, numbers);
+    pub fn handle_stamped(&mut self, now: Nanos, reports: &[StampReport]) {
+        self.world.begin_call(now);
+        let stamped = self.stamps.note_written(&mut self.world, reports);
         if let Some(released) = stamped.released {
             self.pass_through.released(&mut self.world, released);
         }
@@ -478,15 +468,6 @@ impl Cache {
         self.clean(Cleaner::step_stamps);
         let failed = self.stamps.take_failed(VolumeSet::ALL);
         self.stores.note_unstamped(&mut self.world, failed);
-        self.take_turn();
-    }
-
-    /// The stores that recovery found to be older copies, `RecoveryReport::completing`, are up to date: a
-    /// [`Cache::destage`] since the start has succeeded, and they have new stamps. Call it before any request.
-    pub fn completed(&mut self) {
-        for region in self.stamps.completed() {
-            self.cleaner.push(Work::Reclaim(region));
-        }
         self.take_turn();
     }
 }

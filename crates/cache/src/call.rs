@@ -2,13 +2,12 @@
 
 use forebay_block::{Nanos, Request, Volume};
 use forebay_effect::{Outcome, RequestId, Token};
-use forebay_flash::Sealed;
 
 use crate::cache::Cache;
 use crate::config::VolumeConfig;
 use crate::notice::Open;
-use crate::policy::{Acknowledge, WritePolicy};
-use crate::stop::StopTarget;
+use crate::order::Order;
+use crate::stamp::StampReport;
 
 /// A call into a [`Cache`]. Each variant is the method of the same name, where it is documented.
 ///
@@ -31,26 +30,10 @@ pub enum Call {
     Checksum(Token, u32),
     /// [`Cache::handle_timeout`].
     Timeout(Nanos),
-    /// [`Cache::destage`].
-    Destage,
-    /// [`Cache::retry_stores`].
-    RetryStores,
-    /// [`Cache::prepare_stop`].
-    PrepareStop,
-    /// [`Cache::stop`].
-    Stop(StopTarget),
-    /// [`Cache::set_policy`].
-    SetPolicy(WritePolicy, Acknowledge),
-    /// [`Cache::set_dram_blocks`].
-    SetDramBlocks(u32),
-    /// [`Cache::seal`].
-    Seal(Vec<Sealed>),
-    /// [`Cache::stamp`].
-    Stamp,
-    /// [`Cache::stamped`].
-    Stamped(Vec<(Volume, u64)>),
-    /// [`Cache::completed`].
-    Completed,
+    /// [`Cache::handle_order`].
+    Order(Nanos, Order),
+    /// [`Cache::handle_stamped`].
+    Stamped(Nanos, Vec<StampReport>),
 }
 
 impl Call {
@@ -68,16 +51,49 @@ impl Call {
             Call::Completion(now, token, outcome) => cache.handle_completion(now, token, outcome),
             Call::Checksum(token, value) => cache.handle_checksum(token, value),
             Call::Timeout(now) => cache.handle_timeout(now),
-            Call::Destage => cache.destage(),
-            Call::RetryStores => cache.retry_stores(),
-            Call::PrepareStop => cache.prepare_stop(),
-            Call::Stop(target) => cache.stop(target),
-            Call::SetPolicy(policy, acknowledge) => cache.set_policy(policy, acknowledge),
-            Call::SetDramBlocks(blocks) => cache.set_dram_blocks(blocks),
-            Call::Seal(volumes) => cache.seal(volumes),
-            Call::Stamp => cache.stamp(),
-            Call::Stamped(numbers) => cache.stamped(&numbers),
-            Call::Completed => cache.completed(),
+            Call::Order(now, order) => cache.handle_order(now, order),
+            Call::Stamped(now, reports) => cache.handle_stamped(now, &reports),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::CacheConfig;
+    use crate::policy::{Acknowledge, WritePolicy};
+    use crate::stop::StopTarget;
+    use forebay_block::Op;
+
+    #[test]
+    fn every_call_carries_its_time_which_never_goes_back() {
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig::new(1 << 16));
+        let order = |order| move |now| Call::Order(now, order);
+        let calls: [Box<dyn FnOnce(Nanos) -> Call>; 13] = [
+            Box::new(|now| Call::Start(now, Open::RECOVER)),
+            Box::new(|now| {
+                Call::Request(RequestId(1), Request::new(now, Volume(0), Op::Read, 0, 4096))
+            }),
+            Box::new(Call::Timeout),
+            Box::new(|now| Call::Stamped(now, Vec::new())),
+            Box::new(order(Order::Destage)),
+            Box::new(order(Order::RetryStores)),
+            Box::new(order(Order::SetPolicy(WritePolicy::WRITE_BACK, Acknowledge::Dram))),
+            Box::new(order(Order::SetDramBlocks(4))),
+            Box::new(order(Order::Seal(Vec::new()))),
+            Box::new(order(Order::Stamp)),
+            Box::new(order(Order::EndCompletion)),
+            Box::new(order(Order::PrepareStop)),
+            Box::new(order(Order::Stop(StopTarget::Stores))),
+        ];
+        for (second, call) in calls.into_iter().enumerate() {
+            let now = Nanos(1_000_000_000 * second as u64);
+            call(now).apply(&mut cache);
+            assert_eq!(cache.world.now, now, "call {second}");
+        }
+        let now = cache.world.now;
+        cache.handle_order(Nanos(7), Order::Stamp);
+        assert_eq!(cache.world.now, now);
     }
 }

@@ -373,9 +373,9 @@ fn is_salvaged(world: &World) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Open;
     use crate::cache::Cache;
     use crate::config::{CacheConfig, VolumeConfig};
+    use crate::{Open, Order};
     use forebay_block::{Nanos, Volume};
     use forebay_effect::RequestId;
 
@@ -392,7 +392,7 @@ mod tests {
         cache.world.volumes[Volume(0)].pieces += 1;
         assert!(!may_settle(&cache.world), "a piece is in progress");
         cache.world.volumes[Volume(0)].pieces -= 1;
-        cache.prepare_stop();
+        cache.handle_order(Nanos(1), Order::PrepareStop);
         assert!(!cache.world.is_modified());
         assert!(!may_settle(&cache.world), "its caller waits for the end");
     }

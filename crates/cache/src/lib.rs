@@ -24,6 +24,7 @@ mod lifecycle;
 mod load;
 mod machine;
 mod notice;
+mod order;
 mod pass_through;
 mod place;
 mod policy;
@@ -60,8 +61,10 @@ pub use forebay_replacement::{
     Parameters as ReplacementParameters, QueueParameters, Tier,
 };
 pub use notice::{Notice, Open};
+pub use order::Order;
 pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
+pub use stamp::StampReport;
 pub use stats::{CacheStats, Hits, VolumeStats};
 pub use stop::{StopTarget, StoresLeft};
 pub use stores::PROBE_PERIOD;

@@ -7,6 +7,8 @@ use forebay_flash::{Binding, LogError, RecoveryReport, Stamp, StoreStamp};
 #[cfg(doc)]
 use crate::cache::Cache;
 use crate::destage::DestageError;
+#[cfg(doc)]
+use crate::order::Order;
 use crate::stop::StoresLeft;
 use crate::switch::PolicyError;
 
@@ -19,16 +21,16 @@ pub enum Notice {
     Ready(Option<Box<RecoveryReport>>),
     /// The flash tier could not be opened; nothing was written to it. The cache takes no requests.
     Failed(LogError),
-    /// For every block, the backing stores durably hold the version that was newest when
-    /// [`Cache::destage`] was called, or a newer one.
+    /// For every block, the backing stores durably hold the version that was newest at the time of the
+    /// [`Order::Destage`], or a newer one.
     Destaged(Result<(), DestageError>),
-    /// The policy given to [`Cache::set_policy`] is in force; or, with an error, the old one still
+    /// The policy of [`Order::SetPolicy`] is in force; or, with an error, the old one still
     /// is.
     PolicySet(Result<(), PolicyError>),
-    /// The seals given to [`Cache::seal`] are durably noted on the flash tier, and the records that
+    /// The seals of [`Order::Seal`] are durably noted on the flash tier, and the records that
     /// no longer count are dropped.
     Sealed(Outcome),
-    /// These stamps must be written durably to the headers of their stores; call [`Cache::stamped`]
+    /// These stamps must be written durably to the headers of their stores; call [`Cache::handle_stamped`]
     /// for each, alone or with others. Until then, cleanings wait, and so may requests for room.
     Stamp {
         /// By volume.

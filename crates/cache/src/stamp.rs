@@ -3,11 +3,11 @@
 //!
 //! One stamp of each store is in progress at a time. The machine orders stamps ([`Notice::Stamp`]);
 //! the driver writes the headers durably, each in its own time, and reports which it could write
-//! (`Cache::stamped`). A stamp is ordered
+//! (`Cache::handle_stamped`). A stamp is ordered
 //!
 //! - before records go to a store that its stamp has not seen,
 //! - before a region is freed that held dirty records of the store,
-//! - when the driver asks for one (`Cache::stamp`), which it does from time to time.
+//! - when the driver asks for one (`Order::Stamp`), which it does from time to time.
 //!
 //! The first two are phases of a cleaning. A header that cannot be written counts as a failed write
 //! to the store: its records stay dirty, the region is kept, and both are retried, while other
@@ -16,12 +16,23 @@
 //! it.
 
 use forebay_block::{PerVolume, Volume};
-use forebay_flash::{BatchSequence, Layout, RegionIndex, Stamp};
+use forebay_effect::IoError;
+use forebay_flash::{BatchSequence, Layout, NotedStamp, RegionIndex, Stamp, StampNumber};
 
 use crate::notice::Notice;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::world::World;
+
+/// What has become of a stamp that [`Notice::Stamp`] has ordered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StampReport {
+    /// The volume.
+    pub volume: Volume,
+    /// The number of the stamp, if it is durable in the store's header: higher than those of the store's earlier
+    /// stamps, but for an older copy of the store, which keeps its number. Or why it could not be written.
+    pub result: Result<StampNumber, IoError>,
+}
 
 /// The state of all stamps.
 #[derive(Clone, Debug, Default)]
@@ -65,8 +76,8 @@ struct Pending {
 /// The result of writing stamps.
 #[derive(Debug)]
 pub(crate) struct Stamped {
-    /// The durable stamps: volume, number, and whether nothing bypasses the log.
-    pub noted: Vec<(Volume, u64, bool)>,
+    /// The durable stamps.
+    pub noted: Vec<NotedStamp>,
     /// The volumes that the stores' headers release from the log, when all expected answers have
     /// arrived.
     pub released: Option<VolumeSet>,
@@ -124,12 +135,11 @@ impl Stamps {
         self.under_way.iter().filter(says).collect()
     }
 
-    /// The headers of these volumes were written with these numbers, or could not be written if the
-    /// number is 0.
-    pub fn note_written(&mut self, world: &mut World, numbers: &[(Volume, u64)]) -> Stamped {
-        let mut noted = Vec::with_capacity(numbers.len());
+    /// The headers of these volumes were written, or could not be.
+    pub fn note_written(&mut self, world: &mut World, reports: &[StampReport]) -> Stamped {
+        let mut noted = Vec::with_capacity(reports.len());
         let mut releasing = VolumeSet::EMPTY;
-        for &(volume, number) in numbers {
+        for &StampReport { volume, result } in reports {
             let this = VolumeSet::only(volume);
             let pending =
                 self.pending[volume].take().expect("no stamp was requested for the volume");
@@ -137,11 +147,11 @@ impl Stamps {
             releasing |= releases;
             self.under_way &= !this;
             self.releasing &= !this;
-            if number == 0 {
+            let Ok(number) = result else {
                 self.failed |= this;
                 self.taken_over.insert_if(volume, pending.taken_over);
                 continue;
-            }
+            };
             self.newest[volume] = pending.stamp;
             self.direct_writes[volume] = pending.direct_writes;
             self.released |= releases;
@@ -152,7 +162,7 @@ impl Stamps {
             if logged {
                 of.log_bypass = LogBypass::Forbidden;
             }
-            noted.push((volume, number, logged));
+            noted.push(NotedStamp { volume, number, logged });
         }
         let over = !releasing.is_empty() && self.releasing.is_empty();
         Stamped { noted, released: over.then(|| core::mem::take(&mut self.released)) }

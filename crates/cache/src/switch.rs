@@ -253,11 +253,11 @@ fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Open;
     use crate::cache::Cache;
     use crate::config::{CacheConfig, VolumeConfig};
     use crate::in_flight::RequestPlace;
     use crate::place::Relation;
+    use crate::{Open, Order, StopTarget};
     use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
 
@@ -286,7 +286,8 @@ mod tests {
         let count = |cache: &Cache, place| cache.world.front.requests.count(place);
         let places = [RequestPlace::OverShare, RequestPlace::Overlapping];
         assert_eq!(places.map(|place| count(&cache, place)), [1, 1]);
-        cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        let through = Order::SetPolicy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        cache.handle_order(Nanos(1), through);
         complete_all(&mut cache);
         assert_eq!(cache.poll_notice(), Some(Notice::PolicySet(Ok(()))));
         complete_all(&mut cache);
@@ -322,7 +323,7 @@ mod tests {
         cache.attach(VolumeConfig::new(1 << 16));
         let refusal = |cache: &mut Cache, (policy, acknowledge)| {
             while cache.poll_notice().is_some() {}
-            cache.set_policy(policy, acknowledge);
+            cache.handle_order(Nanos(0), Order::SetPolicy(policy, acknowledge));
             cache.poll_notice()
         };
         let refused = |error| Some(Notice::PolicySet(Err(error)));
@@ -337,7 +338,7 @@ mod tests {
         cache.world.config.relation = relation;
         cache.world.flash.lose();
         assert_eq!(refusal(&mut cache, back), refused(PolicyError::FlashFailed));
-        cache.stop(crate::StopTarget::Stores);
+        cache.handle_order(Nanos(0), Order::Stop(StopTarget::Stores));
         assert_eq!(refusal(&mut cache, back), refused(PolicyError::Shutdown));
     }
 

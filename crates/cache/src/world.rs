@@ -7,7 +7,7 @@
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_effect::{EffectQueue, Frame, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::{Bug, Sabotage};
-use forebay_flash::{BlockKey, Log, Options, RegionIndex, Stamp};
+use forebay_flash::{BlockKey, Log, Options, RegionIndex, Stamp, StampNumber};
 
 use crate::budget::CallBudget;
 use crate::config::CacheConfig;
@@ -219,7 +219,7 @@ impl World {
     pub fn take_log_bypasses(&mut self) {
         for binding in self.log.as_ref().map_or(&[][..], Log::bindings) {
             let volume = self.volumes.get_mut(binding.volume);
-            if let Some(volume) = volume.filter(|_| binding.logged != 0) {
+            if let Some(volume) = volume.filter(|_| binding.logged != StampNumber::NONE) {
                 volume.log_bypass = LogBypass::Forbidden;
             }
         }

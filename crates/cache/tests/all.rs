@@ -13,6 +13,7 @@ mod positions;
 mod published;
 mod reinsertion;
 mod relations;
+mod stamps;
 mod stored_geometry;
 mod stores;
 mod trim;

@@ -1,9 +1,10 @@
 //! What may come before the start, and nothing else; and whose requests are counted.
 
 use crate::driver::*;
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, Notice, StopTarget, StoresLeft, VolumeConfig, WritePolicy,
+    Acknowledge, Cache, CacheConfig, Notice, Order, StopTarget, StoresLeft, VolumeConfig,
+    WritePolicy,
 };
 
 #[test]
@@ -21,7 +22,7 @@ fn a_stop_of_a_cache_that_was_never_started_succeeds_without_accessing_a_device(
             for _ in 0..volumes {
                 cache.attach(VolumeConfig::new(BLOCK));
             }
-            cache.stop(target);
+            cache.handle_order(Nanos(1), Order::Stop(target));
             assert_eq!(cache.poll_effect(&mut Vec::new()), None);
             let notices: Vec<Notice> = std::iter::from_fn(|| cache.poll_notice()).collect();
             assert_eq!(notices, [Notice::Stopped(Ok(StoresLeft::Whole))]);
@@ -53,8 +54,7 @@ fn the_flushes_of_a_destage_are_not_counted_as_requests_of_clients() {
     {
         let mut d = Driver::new(config);
         d.write(1);
-        d.cache.destage();
-        d.poll();
+        d.order(Order::Destage);
         d.settle();
         assert_eq!(d.cache.dirty_blocks(), 0);
         let counts = |d: &Driver| {

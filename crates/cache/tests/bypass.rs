@@ -5,7 +5,7 @@
 
 use crate::driver::*;
 use forebay_block::{Flags, Op, Request, Volume};
-use forebay_cache::{Acknowledge, Bypass, Cache, CacheConfig, VolumeConfig, WritePolicy};
+use forebay_cache::{Acknowledge, Bypass, Cache, CacheConfig, Order, VolumeConfig, WritePolicy};
 
 const THROUGH: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_THROUGH, Acknowledge::Dram);
 const BACK_DRAM: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_BACK, Acknowledge::Dram);
@@ -145,8 +145,7 @@ fn writes_go_to_the_store_while_too_much_is_dirty() {
         let mut d = with(policy, Bypass { dirty_blocks: 3, ..Bypass::default() });
         (0..6).for_each(|block| write(&mut d, 10 * block));
         assert_eq!((d.cache.dirty_blocks(), stats(&d).bypassed_writes), (3, 3), "{policy:?}");
-        d.cache.destage();
-        d.poll();
+        d.order(Order::Destage);
         d.settle();
         assert_eq!(d.cache.dirty_blocks(), 0);
         write(&mut d, 70);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::driver::*;
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, CacheConfig, DestageError, FlashConfig, Notice, StopTarget, StoresLeft,
+    Acknowledge, CacheConfig, DestageError, FlashConfig, Notice, Order, StopTarget, StoresLeft,
     WritePolicy,
 };
 use forebay_effect::{Effect, IoError, Place, RequestId, Token};
@@ -61,8 +61,7 @@ fn destage_four() -> Driver {
         d.write(block);
         d.settle();
     }
-    d.cache.destage();
-    d.poll();
+    d.order(Order::Destage);
     // DRAM to flash first; then the records are read.
     while d.count(is_flash_read) == 0 {
         d.complete_first(|e| !is_flash_read(e), Ok(()));
@@ -115,8 +114,7 @@ fn destages_that_wait_for_busy_blocks_ask_for_no_call_before_that_is_over() {
     let held: Vec<_> = reading.map(Effect::token).collect();
     let owners: HashSet<_> = held.iter().flatten().map(|token| token.owner).collect();
     assert!(owners.len() == 2, "both shards read from flash");
-    d.cache.destage();
-    d.poll();
+    d.order(Order::Destage);
     complete(&mut d, &held);
     assert!(d.cache.dirty_blocks() > 0, "the blocks that are read are not destaged yet");
     assert!(reads.iter().all(|&read| d.reply_to(read).is_none()));
@@ -180,8 +178,7 @@ fn a_record_that_cannot_be_read_parts_the_write_and_stays_dirty() {
     assert_eq!(end, Some(forebay_cache::Notice::Destaged(Err(DestageError::Unreadable))));
     // The block can be written again, and is then as any other.
     let write = d.write(1);
-    d.cache.destage();
-    d.poll();
+    d.order(Order::Destage);
     d.settle();
     assert_eq!(d.reply_to(write), Some(Ok(())));
     assert_eq!((d.cache.dirty_blocks(), d.cache.unreadable().count()), (0, 0));
@@ -201,14 +198,12 @@ fn a_record_that_is_not_durable_when_a_destage_chooses_is_no_part_of_it() {
         id
     };
     d.write(5);
-    d.cache.destage();
-    d.poll();
+    d.order(Order::Destage);
     d.settle();
     assert_eq!(d.cache.dirty_blocks(), 0);
 
     d.write(20);
-    d.cache.destage();
-    d.poll();
+    d.order(Order::Destage);
     d.complete_first(is_flash_write, Ok(()));
     // Written when the destage chooses, and not durable: its records wait for a sync.
     fua(&mut d, 30);
@@ -490,8 +485,7 @@ fn a_stop_keeps_dirty_data_on_flash_or_brings_it_home_as_told() {
         let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
         d.write(1);
         d.settle();
-        d.cache.stop(target);
-        d.poll();
+        d.order(Order::Stop(target));
         let writes = d.count(is_write);
         let mut written = writes > 0;
         while !d.pending.is_empty() {
@@ -516,9 +510,8 @@ fn the_first_stop_decides_where_dirty_data_goes() {
         d.write(1);
         d.settle();
         for target in targets {
-            d.cache.stop(target);
+            d.order(Order::Stop(target));
         }
-        d.poll();
         d.settle();
         let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();
         assert_eq!(stopped, Some(Notice::Stopped(Ok(left))));
@@ -530,15 +523,12 @@ fn an_announcement_does_not_end_the_destage_of_a_stop_that_has_begun() {
     let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
     d.write(1);
     d.settle();
-    d.cache.stop(StopTarget::Stores);
-    d.poll();
+    d.order(Order::Stop(StopTarget::Stores));
     while d.count(is_write) == 0 {
-        d.cache.prepare_stop();
-        d.poll();
+        d.order(Order::PrepareStop);
         d.complete_first(|_| true, Ok(()));
     }
-    d.cache.prepare_stop();
-    d.poll();
+    d.order(Order::PrepareStop);
     d.settle();
     let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();
     assert_eq!(stopped, Some(Notice::Stopped(Ok(StoresLeft::Whole))));
@@ -603,8 +593,7 @@ fn a_store_that_fails_keeps_neither_others_from_being_destaged_nor_writes_from_f
     let dirty = |d: &Driver, v| d.cache.volume_stats(Volume(v)).unwrap().dirty_blocks;
     let before = dirty(&d, 0);
     assert!(before > 0 && dirty(&d, 1) > 0);
-    d.cache.destage();
-    d.poll();
+    d.order(Order::Destage);
     go_on_with_a_full_store(&mut d);
     let end = std::iter::from_fn(|| d.cache.poll_notice()).last();
     assert_eq!(end, Some(forebay_cache::Notice::Destaged(Err(IoError::NoSpace.into()))));
@@ -659,12 +648,10 @@ fn who_waits_for_a_place_in_the_index_is_told_after_the_time_for_that() {
 fn before_a_stop_nobody_waits_for_a_store_that_fails() {
     let (mut d, writes) = write_against_a_full_store(Nanos(0));
     assert!(!d.cache.has_given_up() && writes.iter().any(|&id| d.reply_to(id).is_none()));
-    d.cache.prepare_stop();
-    d.poll();
+    d.order(Order::PrepareStop);
     d.settle();
     assert!(writes.iter().all(|&id| d.reply_to(id).is_some()));
-    d.cache.stop(StopTarget::Stores);
-    d.poll();
+    d.order(Order::Stop(StopTarget::Stores));
     go_on_with_a_full_store(&mut d);
     let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();
     assert!(matches!(stopped, Some(forebay_cache::Notice::Stopped(Err(_)))));

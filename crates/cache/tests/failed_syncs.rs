@@ -5,7 +5,8 @@ use crate::driver::{BLOCK, with_flash};
 use crate::stored_geometry::Run;
 use forebay_block::{Op, Volume};
 use forebay_cache::{
-    Acknowledge, DestageError, Notice, Open, PolicyError, StopTarget, StoresLeft, WritePolicy,
+    Acknowledge, DestageError, Notice, Open, Order, PolicyError, StopTarget, StoresLeft,
+    WritePolicy,
 };
 use forebay_effect::IoError;
 use forebay_flash::{Geometry, LogError, SEAL_BYTES, Sealed};
@@ -27,7 +28,7 @@ fn used() -> Run {
 }
 
 fn destaged(run: &mut Run) -> Result<(), DestageError> {
-    run.cache.destage();
+    run.order(Order::Destage);
     run.wait();
     match run.notices()[..] {
         [Notice::Destaged(result)] => result,
@@ -60,21 +61,19 @@ fn stopped(run: &mut Run) -> Notice {
 }
 
 fn stopped_with(run: &mut Run, target: StopTarget) -> Notice {
-    run.cache.stop(target);
-    run.settle();
+    run.order(Order::Stop(target));
     run.notices().pop().expect("the cache has stopped")
 }
 
 fn switched(run: &mut Run) -> Notice {
-    run.cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
-    run.settle();
+    run.order(Order::SetPolicy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash));
     run.notices().pop().expect("an answer")
 }
 
 fn sealed(run: &mut Run) -> Notice {
     let seal = [1; SEAL_BYTES];
-    run.cache.seal(vec![Sealed { volume: Volume(0), seal, distrust: false, stamp: 0 }]);
-    run.settle();
+    let volume = Sealed { volume: Volume(0), seal, distrust: false, stamp: None };
+    run.order(Order::Seal(vec![volume]));
     run.notices().pop().expect("an answer")
 }
 

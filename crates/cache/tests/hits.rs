@@ -5,7 +5,9 @@
 
 use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{Acknowledge, CacheConfig, FlashLayout, Hits, LogReplacement, WritePolicy};
+use forebay_cache::{
+    Acknowledge, CacheConfig, FlashLayout, Hits, LogReplacement, Order, WritePolicy,
+};
 use forebay_effect::Effect;
 
 const PART: u64 = 512;
@@ -130,14 +132,12 @@ fn on_flash() -> Driver {
 #[test]
 fn a_block_is_read_while_its_record_is_destaged() {
     let mut d = on_flash();
-    d.cache.destage();
-    d.poll();
+    d.order(Order::Destage);
     hold(&mut d, is_flash_read);
     // The read of the record for the destage, and the one for the client.
     assert_eq!(waits(&mut d, 4), (TIER2, [0, 5]));
     let mut d = on_flash();
-    d.cache.destage();
-    d.poll();
+    d.order(Order::Destage);
     hold(&mut d, is_write);
     assert_eq!(waits(&mut d, 4), (TIER2, [0, 1]));
 }
@@ -178,8 +178,7 @@ fn a_write_finds_what_memory_or_flash_has_whatever_is_in_flight() {
     let writes = |d: &Driver| d.cache.volume_stats(Volume(0)).expect("a volume").write_hits;
     // Block 0 is only on flash, and its record goes to the store.
     let mut d = on_flash();
-    d.cache.destage();
-    d.poll();
+    d.order(Order::Destage);
     hold(&mut d, is_write);
     let before = writes(&d);
     let id = d.write(0);

@@ -7,7 +7,7 @@
 use crate::driver::*;
 use forebay_block::Volume;
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, ReplacementKind, ReplacementParameters, WritePolicy,
+    Acknowledge, Cache, CacheConfig, Order, ReplacementKind, ReplacementParameters, WritePolicy,
 };
 use forebay_effect::IoError;
 
@@ -72,8 +72,7 @@ fn hit_ratios_outlive_a_change_of_size() {
     (0..30).for_each(|_| read(&mut d, 9));
     d.next += INTERVAL;
     for blocks in [4, BLOCKS] {
-        d.cache.set_dram_blocks(blocks);
-        d.poll();
+        d.order(Order::SetDramBlocks(blocks));
         d.settle();
     }
     (20..30).for_each(|block| read(&mut d, block));

@@ -5,7 +5,7 @@
 
 use crate::driver::*;
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::{Cache, CacheConfig, StopTarget, WritePolicy};
+use forebay_cache::{Cache, CacheConfig, Order, StopTarget, WritePolicy};
 
 const VOLUME: Volume = Volume(0);
 
@@ -69,8 +69,7 @@ fn a_trim_withdraws_and_a_stopped_cache_publishes_nothing() {
     let (_, frame) = d.cache.publish(VOLUME, BLOCK).unwrap();
     d.request(Op::Trim, Flags::NONE, BLOCK, BLOCK);
     assert_eq!(d.cache.poll_withdrawn(), Some(frame));
-    d.cache.stop(StopTarget::Flash);
-    d.poll();
+    d.order(Order::Stop(StopTarget::Flash));
     assert!(d.cache.publish(VOLUME, 2 * BLOCK).is_none());
 }
 

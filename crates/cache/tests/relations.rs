@@ -7,8 +7,8 @@
 use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{
-    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, FlashLayout, QueueParameters,
-    Relation, SlotsConfig, StopTarget, WritePolicy,
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, FlashLayout, Order,
+    QueueParameters, Relation, SlotsConfig, StopTarget, WritePolicy,
 };
 use forebay_effect::IoError;
 
@@ -238,8 +238,7 @@ fn a_stop_waits_for_lines_and_is_clean() {
     let id = d.read(5);
     d.complete_first(is_read, Ok(()));
     assert_eq!(d.reply_to(id), Some(Ok(())), "the line is in flight");
-    d.cache.stop(StopTarget::Stores);
-    d.poll();
+    d.order(Order::Stop(StopTarget::Stores));
     d.settle();
     assert_eq!((stats(&d).transfer_errors, stats(&d).line_blocks), (0, 3));
     let last = std::iter::from_fn(|| d.cache.poll_notice()).last();

@@ -3,7 +3,7 @@
 use crate::driver::{BLOCK, is_sync, with_flash};
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, Notice, Open, StopTarget, StoresLeft, VolumeConfig,
+    Acknowledge, Cache, CacheConfig, Notice, Open, Order, StopTarget, StoresLeft, VolumeConfig,
     WritePolicy,
 };
 use forebay_effect::{Device, Effect, IoError, Place, RequestId, Segment};
@@ -40,6 +40,12 @@ impl Run {
     pub fn request(&mut self, op: Op, offset: u64, length: u64) {
         let request = Request::new(self.now, Volume(0), op, offset, length);
         self.cache.handle_request(RequestId(offset / BLOCK), request);
+        self.settle();
+    }
+
+    /// Gives an order.
+    pub fn order(&mut self, order: Order) {
+        self.cache.handle_order(self.now, order);
         self.settle();
     }
 
@@ -115,8 +121,7 @@ fn formatted() -> (Geometry, Vec<u8>) {
     for block in 0..24 {
         run.write(block);
     }
-    run.cache.stop(StopTarget::Flash);
-    run.settle();
+    run.order(Order::Stop(StopTarget::Flash));
     assert_eq!(run.notices().pop(), Some(Notice::Stopped(Ok(StoresLeft::Behind))));
     let log = run.cache.log_stats().expect("a log");
     assert_eq!((log.regions_total, log.regions_free), (12, 7), "{log:?}");

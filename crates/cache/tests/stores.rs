@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::driver::{BLOCK, Driver, flash_offset, is_flash_read, is_sync, is_write, with_flash};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, FlashLayout, LogReplacement, WritePolicy,
+    Acknowledge, CacheConfig, FlashConfig, FlashLayout, LogReplacement, Order, WritePolicy,
 };
 use forebay_effect::{Device, Effect, IoError, Owner, RequestId};
 use forebay_flash::Geometry;
@@ -171,8 +171,7 @@ fn a_store_that_does_not_answer_holds_up_nobody_elses_writes_and_is_destaged_to_
     s.settle();
     s.wait(30);
     assert_eq!(s.dirty(0), 0);
-    s.d.cache.destage();
-    s.d.poll();
+    s.d.order(Order::Destage);
     s.settle();
     assert_eq!((s.dirty(0), s.dirty(1)), (0, 0));
 }
@@ -275,16 +274,14 @@ fn who_has_its_share_dirty_waits_then_is_told_then_goes_on() {
     assert_eq!(s.d.reply_to(other), Some(Ok(())));
     // Room was made on the store: nobody has to restart anything.
     s.dead = 0;
-    s.d.cache.retry_stores();
-    s.d.poll();
+    s.d.order(Order::RetryStores);
     s.settle();
     s.wait(6);
     assert_eq!(s.d.cache.suspended(Volume(0)), None);
     let good = s.write(0, 63);
     s.wait(6);
     assert_eq!(s.d.reply_to(good), Some(Ok(())));
-    s.d.cache.destage();
-    s.d.poll();
+    s.d.order(Order::Destage);
     s.settle();
     assert_eq!((s.dirty(0), s.dirty(1)), (0, 0));
 }
@@ -301,8 +298,7 @@ fn a_failure_of_long_ago_that_a_destage_forgave_does_not_shorten_how_long_writes
     assert!(!s.d.cache.is_known_to_fail(Volume(0)), "one failure");
     // A destage begins before the store is tried again, and succeeds.
     s.dead = 0;
-    s.d.cache.destage();
-    s.d.poll();
+    s.d.order(Order::Destage);
     s.settle();
     s.wait(600);
     assert_eq!(s.dirty(0), 0);
@@ -330,8 +326,7 @@ fn a_retry_lets_writes_wait_again_rather_than_fail() {
     s.wait(70);
     assert!(s.d.cache.suspended(Volume(0)).is_some());
     // Nothing was mended.
-    s.d.cache.retry_stores();
-    s.d.poll();
+    s.d.order(Order::RetryStores);
     assert_eq!(s.d.cache.suspended(Volume(0)), None);
     let waits = s.write(0, 63);
     s.wait(50);
@@ -341,7 +336,7 @@ fn a_retry_lets_writes_wait_again_rather_than_fail() {
     assert!(s.d.cache.suspended(Volume(0)).is_some());
     // Something was; the write comes before the store has been tried.
     s.dead = 0;
-    s.d.cache.retry_stores();
+    s.d.cache.handle_order(Nanos(s.d.next), Order::RetryStores);
     let good = s.write(0, 63);
     s.wait(6);
     assert_eq!(s.d.reply_to(good), Some(Ok(())));

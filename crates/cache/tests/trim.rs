@@ -2,7 +2,7 @@
 
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, FlashConfig, FlashLayout, LogReplacement, Notice, Open,
+    Acknowledge, Cache, CacheConfig, FlashConfig, FlashLayout, LogReplacement, Notice, Open, Order,
     VolumeConfig, WritePolicy,
 };
 use forebay_effect::{Effect, RequestId, Segment, Token};
@@ -191,7 +191,8 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
     d.request_bytes(2, Op::Trim, 8 * BLOCK, 512);
     d.settle();
     // Under write-back it leaves memory while zeroes nearby are not durable yet.
-    d.cache.set_policy(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let back = Order::SetPolicy(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    d.cache.handle_order(Nanos(3), back);
     d.poll();
     d.settle();
     d.request(3, Op::Trim, 7, 1);
@@ -200,7 +201,7 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
         d.request(4 + block, Op::Read, block, 1);
         d.settle();
     }
-    d.cache.destage();
+    d.cache.handle_order(Nanos(10), Order::Destage);
     d.poll();
     d.settle();
     let notices: Vec<_> = std::iter::from_fn(|| d.cache.poll_notice()).collect();

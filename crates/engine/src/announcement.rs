@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn open_change(tier: [u8; 16], epoch: u64) -> HeaderChange {
-        let (noted, instead, released) = (5, None, false);
+        let (noted, instead, released) = (forebay_flash::StampNumber(5), None, false);
         HeaderChange::Open { tier, epoch, noted, instead, dirty: true, released }
     }
 

@@ -45,7 +45,8 @@ use core::ops::Deref;
 
 use forebay_config::BackingLayout;
 use forebay_flash::{
-    BatchSequence, HeaderChange, HeaderFields, Stamp, StoreHeader, SuperblockGeneration,
+    BatchSequence, HeaderChange, HeaderFields, Stamp, StampNumber, StoreHeader,
+    SuperblockGeneration,
 };
 
 /// Bytes of the header area, at the start or the end of the store.
@@ -138,7 +139,7 @@ impl BackingHeader {
         put(96, &self.stamp.complete.0.to_le_bytes());
         put(104, &self.stamp.seen.0.to_le_bytes());
         put(112, &self.stamp.generation.0.to_le_bytes());
-        put(120, &self.stamp_number.to_le_bytes());
+        put(120, &self.stamp_number.0.to_le_bytes());
         let sum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -288,7 +289,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
             seen: BatchSequence(u64_at(104)),
             generation: SuperblockGeneration(u64_at(112)),
         },
-        stamp_number: u64_at(120),
+        stamp_number: StampNumber(u64_at(120)),
     });
     let state = state.map_err(HeaderError::Impossible)?;
     Ok(BackingHeader { layout, uuid: array(bytes, 16), state })
@@ -324,7 +325,7 @@ mod tests {
                 seen: BatchSequence(0x32),
                 generation: SuperblockGeneration(0x33),
             },
-            stamp_number: 0x34,
+            stamp_number: StampNumber(0x34),
         }
     }
 
@@ -356,7 +357,11 @@ mod tests {
         let mut expected = [0; 32];
         (expected[0], expected[8], expected[16], expected[24]) = (0x31, 0x32, 0x33, 0x34);
         assert_eq!(header(4).encode()[96..128], expected);
-        let before = with(HeaderFields { stamp: Stamp::default(), stamp_number: 0, ..fields() });
+        let before = with(HeaderFields {
+            stamp: Stamp::default(),
+            stamp_number: StampNumber::NONE,
+            ..fields()
+        });
         assert_eq!(before.encode()[96..512], [0; 416]);
         assert_eq!(decode(&before.encode()), Ok(before));
     }

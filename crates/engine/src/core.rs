@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::{Acknowledge, Cache, Call, Open, StopTarget, VolumeConfig, WritePolicy};
+use forebay_cache::{Acknowledge, Cache, Call, Open, Order, StampReport, VolumeConfig};
 use forebay_device::{Devices, Doorbell, Executor, ExecutorStats, Published, Requests, Sender};
 use forebay_effect::{Device, IoError, RequestId};
-use forebay_flash::Sealed;
 use forebay_results::{ComponentRecorder, LatencyRecorder};
 use smallvec::smallvec;
 
@@ -339,47 +338,22 @@ impl Core {
         self.noted = true;
     }
 
-    /// Requests a destage of everything.
-    pub fn destage(&mut self, now: Nanos) {
-        self.cache.call(Call::Destage);
-        self.drive(now);
-    }
-
-    /// Retries failing stores now.
-    pub fn retry_stores(&mut self, now: Nanos) {
-        self.cache.call(Call::RetryStores);
-        self.drive(now);
-    }
-
-    /// Requests another write policy.
-    pub fn set_policy(&mut self, now: Nanos, policy: WritePolicy, acknowledge: Acknowledge) {
-        self.cache.call(Call::SetPolicy(policy, acknowledge));
-        self.drive(now);
-    }
-
-    /// Uses `blocks` blocks of DRAM from now on.
-    pub fn set_dram_blocks(&mut self, now: Nanos, blocks: u32) {
-        self.cache.call(Call::SetDramBlocks(blocks));
-        self.drive(now);
-    }
-
-    /// Requests a seal.
-    pub fn seal(&mut self, now: Nanos, volumes: Vec<Sealed>) {
-        self.cache.call(Call::Seal(volumes));
+    /// Gives the machine an order. An order to stop brings the engine nearer to its end.
+    pub fn order(&mut self, now: Nanos, order: Order) {
+        match order {
+            Order::PrepareStop => self.advance_life(Life::StopAnnounced),
+            Order::Stop(_) => self.advance_life(Life::Stopping),
+            _ => {}
+        }
+        self.cache.call(Call::Order(now, order));
         self.drive(now);
     }
 
     /// Requests stamps, if the stores may have them.
     pub fn stamp(&mut self, now: Nanos) {
         if !self.noted {
-            self.order_stamps(now);
+            self.order(now, Order::Stamp);
         }
-    }
-
-    /// Requests stamps.
-    pub fn order_stamps(&mut self, now: Nanos) {
-        self.cache.call(Call::Stamp);
-        self.drive(now);
     }
 
     /// The stamp of a store could not be written, for this reason.
@@ -392,30 +366,9 @@ impl Core {
         self.unstamped.retain(|&volume, why| !tell(volume, why));
     }
 
-    /// These stamps are on their stores; the others that were ordered with them are not.
-    pub fn stamped(&mut self, now: Nanos, numbers: Vec<(Volume, u64)>) {
-        self.cache.call(Call::Stamped(numbers));
-        self.drive(now);
-    }
-
-    /// Older stores are complete.
-    pub fn completed(&mut self, now: Nanos) {
-        self.cache.call(Call::Completed);
-        self.drive(now);
-    }
-
-    /// Announces a stop.
-    pub fn prepare_stop(&mut self, now: Nanos) {
-        self.advance_life(Life::StopAnnounced);
-        self.cache.call(Call::PrepareStop);
-        self.drive(now);
-    }
-
-    /// Asks the machine to stop.
-    pub fn stop(&mut self, now: Nanos, destage: bool) {
-        self.advance_life(Life::Stopping);
-        let target = if destage { StopTarget::Stores } else { StopTarget::Flash };
-        self.cache.call(Call::Stop(target));
+    /// A stamp that was ordered is on its store, or could not be written.
+    pub fn stamped(&mut self, now: Nanos, report: StampReport) {
+        self.cache.call(Call::Stamped(now, vec![report]));
         self.drive(now);
     }
 

@@ -7,13 +7,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Nanos, PerVolume, Volume};
-use forebay_cache::{CacheStats, Notice, Open, VolumeStats};
+use forebay_cache::{CacheStats, Notice, Open, Order, VolumeStats};
 use forebay_config::Config;
-use forebay_flash::{HeaderChange, LogError, LogStats, Older, RecoveryProgress, RecoveryReport};
+use forebay_flash::{
+    HeaderChange, LogError, LogStats, Older, RecoveryProgress, RecoveryReport, StampNumber,
+};
 
 use crate::backing_stores::BackingStores;
 use crate::clock::Clock;
-use crate::core::Core;
 use crate::error::EngineError;
 use crate::faults::{Fault, OrderNews, Reported};
 use crate::news::Rest;
@@ -385,7 +386,7 @@ impl Engine {
             store.write_header(&HeaderChange::Open {
                 tier,
                 epoch,
-                noted: bound.map_or(0, |b| b.stamp),
+                noted: bound.map_or(StampNumber::NONE, |b| b.stamp),
                 instead: log_is_older.then_some(now),
                 dirty,
                 // A flash tier that has failed since it was opened owes it nothing any more.
@@ -440,7 +441,7 @@ impl Engine {
     /// The stores are complete, and their headers say so.
     fn completed(&self) {
         if self.recovery().is_some_and(|report| !report.completing.is_empty()) {
-            self.shared.with_core(Core::completed);
+            self.shared.order(Order::EndCompletion);
         }
     }
 

@@ -9,12 +9,12 @@ use forebay_block::PerVolume;
 use std::ops::ControlFlow;
 use std::sync::{MutexGuard, PoisonError};
 
-use forebay_cache::{Combination, DestageError, Notice, PolicyError};
+use forebay_cache::{Combination, DestageError, Notice, Order, PolicyError};
 use forebay_config as words;
 use forebay_flash::HeaderChange;
 use forebay_setup::SetupError;
 
-use crate::core::{Core, Life};
+use crate::core::Life;
 use crate::engine::Engine;
 use crate::error::{DestageFailure, DirtyLeft, EngineError, FailingStore};
 use crate::faults;
@@ -93,7 +93,7 @@ impl Engine {
         if core.life() != Life::Serving {
             return Err(EngineError::Stopping);
         }
-        core.destage(self.shared.clock.now());
+        core.order(self.shared.clock.now(), Order::Destage);
         drop(core);
         let result = self.shared.wait_notice(
             |notice| match notice {
@@ -143,7 +143,7 @@ impl Engine {
             self.mark_dirty(&mut orders)?;
         }
 
-        self.shared.with_core(|core, now| core.set_policy(now, machine, acknowledges));
+        self.shared.order(Order::SetPolicy(machine, acknowledges));
         let result = self.shared.wait_for(|notice| match notice {
             Notice::PolicySet(result) => Some(*result),
             _ => None,
@@ -209,13 +209,13 @@ impl Engine {
             let (least, most) = (u64::from(least) * block, u64::from(most) * block);
             return Err(EngineError::DramSize { bytes, least, most });
         }
-        core.set_dram_blocks(self.shared.clock.now(), blocks);
+        core.order(self.shared.clock.now(), Order::SetDramBlocks(blocks));
         Ok(())
     }
 
     /// Retries failing backing stores now, instead of at the next due time.
     pub fn retry_stores(&self) {
-        self.shared.with_core(Core::retry_stores);
+        self.shared.order(Order::RetryStores);
     }
 
     /// The error of an order, or of the stop, after which not all dirty data is on the backing stores.

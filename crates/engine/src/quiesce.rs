@@ -13,7 +13,7 @@ use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay_block::{PerVolume, Volume};
-use forebay_cache::Notice;
+use forebay_cache::{Notice, Order};
 use forebay_effect::Outcome;
 use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
 
@@ -259,7 +259,8 @@ impl Engine {
             store.sync_times()?;
             let note = SealContents { size, print, times: store.times()? };
             notes.push(Some(note));
-            let (seal, stamp) = (note.seal(), store.stamp_number());
+            let seal = note.seal();
+            let stamp = store.keeps_stamps().then(|| store.stamp_number());
             let distrust = left == StoreState::Released;
             sealed.push(Sealed { volume, seal, distrust, stamp });
         }
@@ -292,7 +293,7 @@ impl Engine {
         let life = core.life();
         for _ in 0..2 {
             if core.cache().owes_stamps() && !core.cache().is_stamping() {
-                core.order_stamps(self.shared.clock.now());
+                core.order(self.shared.clock.now(), Order::Stamp);
             }
             drop(core);
             core = self.wait_for_rest(Rest::Unstamped, life)?;
@@ -330,7 +331,7 @@ impl Engine {
         }
         let volumes = stores.volumes();
         drop(stores);
-        let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
+        let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
         let withdrawn = self.seal(volumes.map(open).collect()).map_err(failed("resuming clients"));
         // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
         // drops what is clean; nothing becomes dirty there any more.
@@ -343,7 +344,7 @@ impl Engine {
     fn seal(&self, volumes: Vec<Sealed>) -> Result<(), EngineError> {
         let life = self.shared.lock().life();
         let mut core = self.wait_for_rest(Rest::Quiet, life)?;
-        core.seal(self.shared.clock.now(), volumes);
+        core.order(self.shared.clock.now(), Order::Seal(volumes));
         drop(core);
         let sealed: Outcome = self.shared.wait_for(|notice| match notice {
             Notice::Sealed(result) => Some(*result),
@@ -384,7 +385,7 @@ fn for_each_store<T: Send>(
 
 /// The note that the cached data of a volume no longer counts.
 fn void(volume: Volume) -> Sealed {
-    Sealed { volume, seal: [0; SEAL_BYTES], distrust: true, stamp: 0 }
+    Sealed { volume, seal: [0; SEAL_BYTES], distrust: true, stamp: None }
 }
 
 /// The error of an order of which a part has failed.

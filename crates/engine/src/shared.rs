@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_block::{ContentRun, Nanos, Volume};
-use forebay_cache::Notice;
+use forebay_cache::{Notice, Order};
 use forebay_device::{Doorbell, Sender};
 use forebay_flash::Stamp;
 
@@ -114,6 +114,11 @@ impl Shared {
     pub fn with_core<T>(&self, act: impl FnOnce(&mut Core, Nanos) -> T) -> T {
         let mut core = self.lock();
         act(&mut core, self.clock.now())
+    }
+
+    /// Gives the machine an order.
+    pub fn order(&self, order: Order) {
+        self.with_core(|core, now| core.order(now, order));
     }
 
     /// Waits until stamps are to be written, until they are to be requested at `due`, or until the
@@ -308,7 +313,7 @@ mod tests {
     use crate::session::Session;
     use crate::table::Submission;
     use forebay_block::Op;
-    use forebay_cache::CacheConfig;
+    use forebay_cache::{CacheConfig, StopTarget};
     use std::sync::atomic::Ordering;
     use std::sync::mpsc::channel;
 
@@ -367,7 +372,7 @@ mod tests {
     #[test]
     fn a_thread_that_waits_learns_that_a_stop_is_announced_and_that_the_engine_ends() {
         let shared = shared(started());
-        let took = waited(&shared, |_| (), || shared.with_core(Core::prepare_stop));
+        let took = waited(&shared, |_| (), || shared.order(Order::PrepareStop));
         assert!(took < LONG);
         let took = waited(&shared, |_| (), || _ = shared.lock().end());
         assert!(took < LONG);
@@ -420,7 +425,7 @@ mod tests {
         shared.with_core(|core, now| core.change_holds(now, ClientHolds::begin_quiesce));
         session.submit(&mut vec![write(1)], &mut done);
         assert!(done.is_empty(), "it is held back");
-        shared.with_core(|core, now| core.stop(now, true));
+        shared.order(Order::Stop(StopTarget::Stores));
         session.reap(&mut done);
         assert!(done.len() == 1 && done[0].result.is_err());
         assert!(shared.lock().holds().quiesced().is_some(), "its headers still say complete");

@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
-use forebay_flash::{HeaderChange, Stamp};
+use forebay_cache::StampReport;
+use forebay_effect::IoError;
+use forebay_flash::{HeaderChange, Stamp, StampNumber};
 
 use crate::backing_stores::BackingStores;
 use crate::core::Core;
@@ -106,19 +108,19 @@ fn write_ordered(
 ) {
     for (stamp, release) in ordered {
         let written = write(&mut stores.lock(volume), stamp, release);
-        let stamped = vec![(volume, *written.as_ref().unwrap_or(&0))];
+        // Operators learn the reason; for the machine, any is a failed write.
+        let result = written.as_ref().map_or(Err(IoError::Device), |&number| Ok(number));
         shared.with_core(|core, now| {
             if let Err(error) = written {
                 core.note_unstamped(volume, error.to_string());
             }
-            core.stamped(now, stamped);
+            core.stamped(now, StampReport { volume, result });
         });
     }
 }
 
-/// Writes a stamp and returns its number when it is durable. If it could not be written, the machine
-/// gets the number 0, and treats that as a failed write.
-fn write(store: &mut Store, stamp: Stamp, release: bool) -> Result<u64, EngineError> {
+/// Writes a stamp, and returns its number when it is durable.
+fn write(store: &mut Store, stamp: Stamp, release: bool) -> Result<StampNumber, EngineError> {
     store.write_header(&HeaderChange::Stamp { stamp, release })?;
     Ok(store.stamp_number())
 }

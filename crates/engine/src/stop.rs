@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use forebay_cache::{DestageError, Notice, StoresLeft};
+use forebay_cache::{DestageError, Notice, Order, StopTarget, StoresLeft};
 
 use crate::backing_stores::BackingStores;
 use crate::engine::{Engine, StoreState};
@@ -69,13 +69,13 @@ impl Engine {
                 // Headers or flash still note how the stores are, so the machine has to refuse what
                 // it gets from now on, including what is held back. Nothing is dirty: the stop only marks the
                 // log clean.
-                self.shared.with_core(|core, now| core.stop(now, true));
+                self.shared.order(Order::Stop(StopTarget::Stores));
             }
         }
     }
 
     fn announce_stop(&self) {
-        self.shared.with_core(|core, now| core.prepare_stop(now));
+        self.shared.order(Order::PrepareStop);
     }
 
     /// Finishes the requests in flight, leaves dirty data as `mode` says, and ends. `progress` is
@@ -159,7 +159,8 @@ impl Engine {
             // reports what it could not write.
             let _ = self.flush_all();
         }
-        self.shared.with_core(|core, now| core.stop(now, destages));
+        let target = if destages { StopTarget::Stores } else { StopTarget::Flash };
+        self.shared.order(Order::Stop(target));
     }
 
     /// Waits until the machine has stopped; `None` if `progress` has cut this short.

@@ -11,7 +11,7 @@ use forebay_device::StoreSyncs;
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
 use forebay_effect::Device;
-use forebay_flash::{HeaderChange, Seal, StoreHeader, StoreStamp};
+use forebay_flash::{HeaderChange, Seal, StampNumber, StoreHeader, StoreStamp};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
@@ -259,9 +259,10 @@ impl Store {
         self.header_at.is_some()
     }
 
-    /// The number of the newest stamp; 0 where none is kept.
-    pub fn stamp_number(&self) -> u64 {
-        self.header.filter(|_| self.keeps_stamps()).map_or(0, |header| header.stamp_number)
+    /// The number of the newest stamp, if the store keeps stamps and has one.
+    pub fn stamp_number(&self) -> StampNumber {
+        let header = self.header.filter(|_| self.keeps_stamps());
+        header.map_or(StampNumber::NONE, |header| header.stamp_number)
     }
 
     /// The stamp of the store as this volume, for a start with this flash tier, if it keeps one.

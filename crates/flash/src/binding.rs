@@ -1,6 +1,6 @@
 //! What the log remembers of each volume.
 
-use crate::sequence::BatchSequence;
+use crate::sequence::{BatchSequence, StampNumber};
 use forebay_block::Volume;
 
 /// A volume bound to the flash tier.
@@ -21,11 +21,11 @@ pub struct Binding {
     /// The fingerprint of the backing store when the log was last sealed, in the caller's format;
     /// all zeroes while it may be written.
     pub seal: Seal,
-    /// The number of the newest stamp known to be durable on the backing store; 0 for none.
-    pub stamp: u64,
+    /// The number of the newest stamp known to be durable on the backing store.
+    pub stamp: StampNumber,
     /// A copy of the store with a stamp of this number, or a later one, lacks only data that went
-    /// through the log; 0 if that is not known.
-    pub logged: u64,
+    /// through the log; [`StampNumber::NONE`] if that is not known.
+    pub logged: StampNumber,
     /// Bytes of the volume when it was last attached; 0 if that is not known, as where an earlier
     /// release wrote it.
     pub size: u64,
@@ -39,8 +39,8 @@ impl Binding {
     pub const fn new(volume: Volume, uuid: [u8; 16], generation: u64) -> Binding {
         assert!(volume.0 <= u16::MAX as u32, "a volume's number needs more than 16 bits");
         let (distrusted, voided) = (BatchSequence::NONE, BatchSequence::NONE);
-        let seal = [0; SEAL_BYTES];
-        Binding { volume, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0, size: 0 }
+        let (seal, stamp, logged) = ([0; SEAL_BYTES], StampNumber::NONE, StampNumber::NONE);
+        Binding { volume, uuid, generation, distrusted, voided, seal, stamp, logged, size: 0 }
     }
 
     /// Whether clean records of the volume, which now has `size` bytes, no longer count. If it has
@@ -70,6 +70,20 @@ pub struct Sealed {
     pub seal: Seal,
     /// Whether all its records so far stop counting.
     pub distrust: bool,
-    /// The number of the newest stamp that is durable on its backing store; 0 for none.
-    pub stamp: u64,
+    /// The number of the newest stamp that is durable on its backing store, if it was written for this seal.
+    pub stamp: Option<StampNumber>,
+}
+
+/// A stamp that is durable on its backing store, for [`Log::note_stamps`].
+///
+/// [`Log::note_stamps`]: crate::Log::note_stamps
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotedStamp {
+    /// The volume.
+    pub volume: Volume,
+    /// The number of the stamp.
+    pub number: StampNumber,
+    /// When the stamp was ordered, all data that had gone to the store past the log was durable there, and no data
+    /// has gone there past the log since.
+    pub logged: bool,
 }

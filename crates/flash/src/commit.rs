@@ -13,7 +13,7 @@
 //! loses nothing.
 
 use crate::activity::Activity;
-use crate::binding::{Binding, SEAL_BYTES, Sealed};
+use crate::binding::{Binding, NotedStamp, SEAL_BYTES, Sealed};
 use crate::epochs::{self, FIRST_EPOCH};
 use crate::events::{AnswerKind, Event};
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock, bindings_max};
@@ -22,7 +22,8 @@ use crate::operation::LogOperation;
 use crate::placement::Placement;
 use crate::sabotage::Bug;
 use crate::sequence::{
-    AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration, SuperblockVersion,
+    AppendSerial, BatchSequence, RegionSequence, StampNumber, SuperblockGeneration,
+    SuperblockVersion,
 };
 
 use forebay_block::Volume;
@@ -385,15 +386,14 @@ impl SuperblockWriter {
         self.promise(SuperblockWaiter::Bound(ticket));
     }
 
-    /// These stamps (volume, number, and whether nothing has bypassed the log since) are durable on
-    /// their stores.
-    pub fn note_stamps(&mut self, numbers: &[(Volume, u64, bool)]) {
-        for &(volume, number, logged) in numbers {
+    /// These stamps are durable on their stores.
+    pub fn note_stamps(&mut self, stamps: &[NotedStamp]) {
+        for &NotedStamp { volume, number, logged } in stamps {
             let mut bindings = self.contents.bindings.iter_mut();
             let Some(binding) = bindings.find(|b| b.volume == volume) else { continue };
             binding.stamp = binding.stamp.max(number);
             // (An older store lacks more than the log holds, whatever goes there from now on.)
-            if logged && binding.logged == 0 && number == binding.stamp {
+            if logged && binding.logged == StampNumber::NONE && number == binding.stamp {
                 binding.logged = number;
             }
         }
@@ -401,8 +401,8 @@ impl SuperblockWriter {
 
     /// Data of the volume are about to bypass the log.
     pub fn note_bypass(&mut self, volume: Volume) {
-        let mut bindings = self.contents.bindings.iter_mut();
-        bindings.find(|b| b.volume == volume).into_iter().for_each(|b| b.logged = 0);
+        let binding = self.contents.bindings.iter_mut().find(|b| b.volume == volume);
+        binding.into_iter().for_each(|b| b.logged = StampNumber::NONE);
         self.promise(SuperblockWaiter::Bypass(volume));
     }
 
@@ -412,9 +412,9 @@ impl SuperblockWriter {
             let mut bindings = self.contents.bindings.iter_mut();
             let Some(binding) = bindings.find(|b| b.volume == volume.volume) else { continue };
             binding.seal = volume.seal;
-            binding.stamp = binding.stamp.max(volume.stamp);
+            binding.stamp = binding.stamp.max(volume.stamp.unwrap_or_default());
             // Others may write to the store now.
-            binding.logged = 0;
+            binding.logged = StampNumber::NONE;
             if volume.distrust {
                 binding.distrusted = last;
             }
@@ -427,7 +427,7 @@ impl SuperblockWriter {
         for volume in volumes {
             for binding in bindings.iter_mut().filter(|b| b.volume == volume) {
                 (binding.distrusted, binding.voided) = (last, last);
-                (binding.seal, binding.logged) = ([0; SEAL_BYTES], 0);
+                (binding.seal, binding.logged) = ([0; SEAL_BYTES], StampNumber::NONE);
             }
         }
     }

@@ -46,7 +46,7 @@ mod types;
 mod waiting_marks;
 mod walk;
 
-pub use binding::{Binding, SEAL_BYTES, Seal, Sealed};
+pub use binding::{Binding, NotedStamp, SEAL_BYTES, Seal, Sealed};
 pub use cells::MoveRoom;
 pub use epochs::{EpochStart, FIRST_EPOCH};
 pub use events::{AnswerKind, Event, MarkAnswer, RecordEvent, StartEvent};
@@ -55,7 +55,7 @@ pub use granules::Granules;
 pub use key::{BlockKey, Position, RegionIndex};
 pub use layout::Layout;
 pub use log::Log;
-pub use sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
+pub use sequence::{BatchSequence, RegionSequence, StampNumber, SuperblockGeneration};
 pub use stamp::{Older, Stamp, StoreStamp};
 pub use store_header::{HeaderChange, HeaderFields, StoreHeader};
 pub use types::{

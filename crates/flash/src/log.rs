@@ -12,7 +12,7 @@ mod queries;
 
 use crate::activity::Activity;
 use crate::batches::Queued;
-use crate::binding::{Binding, Sealed};
+use crate::binding::{Binding, NotedStamp, Sealed};
 use crate::commit::{Commit, SuperblockWriter};
 use crate::directory::Directories;
 use crate::events::{AnswerKind, Event, MarkAnswer, RecordEvent};
@@ -467,14 +467,12 @@ impl Log {
         sequence <= self.commit.durable_batch()
     }
 
-    /// These stamps (volume, number) are durable on their stores. The log has noted
-    /// them when the next superblock is durable. `logged`: when this stamp was ordered, all data
-    /// that had gone to the store past the log were durable there, and none have since.
-    pub fn note_stamps(&mut self, numbers: &[(Volume, u64, bool)]) {
-        if self.error.is_some() || numbers.is_empty() {
+    /// These stamps are durable on their stores. The log has noted them when the next superblock is durable.
+    pub fn note_stamps(&mut self, stamps: &[NotedStamp]) {
+        if self.error.is_some() || stamps.is_empty() {
             return;
         }
-        self.superblock.note_stamps(numbers);
+        self.superblock.note_stamps(stamps);
         // (A log that is being closed writes its last superblock, or has.)
         if matches!(self.phase, LogPhase::Running | LogPhase::Draining) {
             self.superblock.touch();

@@ -33,7 +33,7 @@ use crate::mapping::Mapped;
 use crate::probe::Probe;
 use crate::regions::Regions;
 use crate::sabotage::Bug;
-use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
+use crate::sequence::{BatchSequence, RegionSequence, StampNumber, SuperblockGeneration};
 use crate::stamp::StoreStamp;
 use crate::types::{LogError, OnDamage, Options, RecoveryProgress, RecoveryReport};
 use crate::walk::{Verify, Window};
@@ -611,7 +611,7 @@ impl Recovery {
             let changed = self.how.changed.contains(&binding.volume);
             binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
             if changed && !report.completing.contains(&binding.volume) {
-                binding.logged = 0;
+                binding.logged = StampNumber::NONE;
             }
             binding.voided = self.voided[binding.volume.index()].min(end);
             if let Some(&size) = self.how.sizes.get(binding.volume.index()) {

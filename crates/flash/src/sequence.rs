@@ -42,6 +42,9 @@ numbers! {
     pub RegionSequence;
     /// The number of an update of the superblock, from 1 on; 0 stands for none.
     pub SuperblockGeneration;
+    /// The number of a stamp in the header of a backing store, from 1 on; 0 stands for none. Of two stamps of a
+    /// store, the later one has the higher number.
+    pub StampNumber;
     /// The number of a state of the superblock's contents in this run, from 1 on; 0 stands for none.
     pub(crate) SuperblockVersion;
     /// The number of an append in this run, in the order of arrival, from 1 on; 0 stands for none.
@@ -93,6 +96,11 @@ impl Sub for BatchSequence {
     fn sub(self, earlier: BatchSequence) -> u64 {
         self.0 - earlier.0
     }
+}
+
+impl StampNumber {
+    /// No stamp; less than all others.
+    pub const NONE: StampNumber = StampNumber(0);
 }
 
 impl RegionSequence {

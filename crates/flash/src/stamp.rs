@@ -27,7 +27,7 @@ use crate::commit::{Commit, SuperblockWriter};
 use crate::format::superblock::Superblock;
 use crate::layout::Layout;
 use crate::regions::Regions;
-use crate::sequence::{BatchSequence, SuperblockGeneration};
+use crate::sequence::{BatchSequence, StampNumber, SuperblockGeneration};
 use crate::types::{LogError, RecoveryReport};
 use core::fmt;
 use forebay_block::Volume;
@@ -81,8 +81,8 @@ impl Stamp {
 pub struct StoreStamp {
     /// The volume.
     pub volume: Volume,
-    /// The number of its newest stamp; a higher number was written later.
-    pub number: u64,
+    /// The number of its newest stamp.
+    pub number: StampNumber,
     /// The contents of that stamp.
     pub stamp: Stamp,
     /// Whether the store alone was complete when the stamp was written.
@@ -156,7 +156,7 @@ impl StoreStamp {
         superblock.layout == Layout::Log.number()
             && !self.whole
             && self.is_older(&superblock.bindings)
-            && logged != 0
+            && logged != StampNumber::NONE
             && logged <= self.number
             && superblock.tail_batch <= self.stamp.complete.next()
             && superblock.clean_before <= self.stamp.complete
@@ -230,6 +230,7 @@ mod tests {
             seen: BatchSequence(seen),
             generation: SuperblockGeneration(generation),
         };
+        let number = StampNumber(number);
         StoreStamp { volume: Volume(0), number, stamp, whole, released: false }
     }
 
@@ -237,7 +238,7 @@ mod tests {
     fn an_older_copy_of_either_is_told_from_one_that_fits() {
         use {Older::*, Verdict::*};
         let (end, generation) = (BatchSequence(20), SuperblockGeneration(5));
-        let noted = Binding { stamp: 7, ..Binding::new(Volume(0), [1; 16], 1) };
+        let noted = Binding { stamp: StampNumber(7), ..Binding::new(Volume(0), [1; 16], 1) };
         // The number of the stamp, and the batch and the generation that it has seen; then the verdicts on a
         // store that is complete, on one that may be completed, and on any other; at last those of a start
         // that accepts older stores.
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_log_owes_nothing_to_a_store_that_is_released_and_not_older() {
-        let noted = Binding { stamp: 7, ..Binding::new(Volume(0), [1; 16], 1) };
+        let noted = Binding { stamp: StampNumber(7), ..Binding::new(Volume(0), [1; 16], 1) };
         let superblock = Superblock { bindings: vec![noted], ..Superblock::default() };
         let released = |number| StoreStamp { released: true, ..store(number, 0, 0, true) };
         assert!(released(7).is_released(&superblock) && released(8).is_released(&superblock));

@@ -32,7 +32,7 @@
 //! [`Release`]: HeaderChange::Release
 
 use crate::format::SEQUENCE_MAX;
-use crate::sequence::BatchSequence;
+use crate::sequence::{BatchSequence, StampNumber};
 use crate::stamp::{Stamp, StoreStamp};
 use core::ops::{Deref, RangeInclusive};
 use forebay_block::Volume;
@@ -62,7 +62,7 @@ pub struct HeaderFields {
     /// The newest stamp.
     pub stamp: Stamp,
     /// The number of that stamp, which the log notes.
-    pub stamp_number: u64,
+    pub stamp_number: StampNumber,
 }
 
 /// A header. Its fields can be read, and change only by a [`HeaderChange`].
@@ -98,8 +98,8 @@ pub enum HeaderChange {
         tier: [u8; 16],
         /// The epoch of the tier; 0 without one.
         epoch: u64,
-        /// The number of the stamp that the log has noted; 0 for none.
-        noted: u64,
+        /// The number of the stamp that the log has noted.
+        noted: StampNumber,
         /// A new stamp, if the log is an older copy: what the store's stamp has seen is gone.
         instead: Option<Stamp>,
         /// Whether data may become newer on the flash tier, or is.
@@ -167,7 +167,7 @@ impl StoreHeader {
             (stamp.complete.0, "stamp"),
             (stamp.seen.0, "stamp"),
             (stamp.generation.0, "stamp"),
-            (stamp_number, "number of the stamp"),
+            (stamp_number.0, "number of the stamp"),
         ] {
             if number >= SEQUENCE_MAX {
                 return Err(name);
@@ -200,7 +200,7 @@ impl StoreHeader {
             HeaderChange::Open { tier, epoch, noted, instead, dirty, released } => {
                 next.older = false;
                 // Accepted, its stamp is the newest, even if the log has noted a later one.
-                next.fields.stamp_number = self.stamp_number.max(noted) + 1;
+                next.fields.stamp_number = self.stamp_number.max(noted).next();
                 // (The data that the former stamp has seen is owed to nobody.)
                 next.fields.stamp = instead.unwrap_or(self.stamp);
                 next.bind(tier);
@@ -264,7 +264,8 @@ impl StoreHeader {
     fn bind(&mut self, tier: [u8; 16]) {
         let fields = &mut self.fields;
         if fields.flash_uuid != tier {
-            (fields.flash_uuid, fields.stamp, fields.stamp_number) = (tier, Stamp::default(), 0);
+            (fields.flash_uuid, fields.stamp) = (tier, Stamp::default());
+            fields.stamp_number = StampNumber::NONE;
         }
     }
 
@@ -279,7 +280,7 @@ impl StoreHeader {
             }
             false => {
                 (fields.stamp, fields.stamp_number) =
-                    (fields.stamp.max(stamp), fields.stamp_number + 1);
+                    (fields.stamp.max(stamp), fields.stamp_number.next());
             }
         }
     }

@@ -9,7 +9,7 @@ use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::{Superblock, bindings_max};
 use forebay_flash::{
     BatchSequence, Binding, BlockKey, EpochStart, Event, Geometry, Granules, RecordEvent,
-    RegionSequence, Start, StartEvent, SuperblockGeneration,
+    RegionSequence, StampNumber, Start, StartEvent, SuperblockGeneration,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -43,9 +43,9 @@ fn superblock() -> Superblock {
         bindings: vec![Binding {
             distrusted: BatchSequence(0x18),
             seal: [0xCD; 32],
-            stamp: 0x19,
+            stamp: StampNumber(0x19),
             voided: BatchSequence(0x1A),
-            logged: 0x1B,
+            logged: StampNumber(0x1B),
             size: 0x1C << 9,
             ..Binding::new(Volume(7), [0xAB; 16], 0x17)
         }],
@@ -181,7 +181,8 @@ fn a_superblock_has_these_bytes() {
 fn unstamped() -> Superblock {
     let mut superblock = superblock();
     let binding = &mut superblock.bindings[0];
-    (binding.stamp, binding.voided, binding.logged) = (0, BatchSequence::NONE, 0);
+    (binding.stamp, binding.voided, binding.logged) =
+        (StampNumber::NONE, BatchSequence::NONE, StampNumber::NONE);
     binding.size = 0;
     superblock
 }

@@ -27,7 +27,7 @@ fn append(rig: &mut Rig, ticket: u64, key: BlockKey, dirty: bool) {
 }
 
 fn note(volume: u32, seal: u8, distrust: bool) -> Sealed {
-    Sealed { volume: Volume(volume), seal: [seal; 32], distrust, stamp: 0 }
+    Sealed { volume: Volume(volume), seal: [seal; 32], distrust, stamp: None }
 }
 
 /// What a start gives: blocks of records, whether dirty, and the report.

@@ -4,7 +4,7 @@
 //! writes may fail, and then may be on the store or not. All headers that a crash could leave are
 //! judged after every step, and while each write is in flight.
 
-use forebay_flash::{FIRST_EPOCH, HeaderChange, Stamp, StoreHeader};
+use forebay_flash::{FIRST_EPOCH, HeaderChange, Stamp, StampNumber, StoreHeader};
 use proptest::prelude::*;
 
 /// What the driver is doing.
@@ -35,7 +35,7 @@ struct Model {
     /// The tier's identity and epoch.
     tier: ([u8; 16], u64),
     /// The number of a stamp that the log has noted.
-    noted: u64,
+    noted: StampNumber,
     /// The tier has newer data of the store, and the user has not given it up.
     newer: bool,
     /// Writes may be acknowledged that are on the tier only.
@@ -64,7 +64,7 @@ impl Model {
             header,
             on_store: vec![header],
             tier: ([0; 16], 0),
-            noted: 0,
+            noted: StampNumber::NONE,
             newer: false,
             marks_dirty: false,
             failed: false,
@@ -173,7 +173,7 @@ impl Model {
             }
             (Phase::Announced { tier, .. }, 2..=8) => {
                 if tier.0 != self.tier.0 {
-                    self.noted = 0;
+                    self.noted = StampNumber::NONE;
                 }
                 self.tier = tier;
                 self.phase = Phase::Begun;

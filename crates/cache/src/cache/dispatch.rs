@@ -452,10 +452,10 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Open;
     use crate::config::{CacheConfig, VolumeConfig};
     use crate::in_flight::RequestPlace;
     use crate::policy::{Acknowledge, WritePolicy};
+    use crate::{Open, Order};
     use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
     use forebay_flash::LogError;
@@ -467,7 +467,8 @@ mod tests {
         let mut cache = Cache::new(CacheConfig::dram_only(4));
         cache.attach(VolumeConfig::new(1 << 16));
         cache.start(Nanos(0), Open::RECOVER);
-        cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        let through = Order::SetPolicy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        cache.handle_order(Nanos(0), through);
         assert!(!cache.world.holds.has(HoldReason::Switch), "its destage waits for a sync");
         cache.world.holds.add(HoldReason::Destage);
         let write = Request::new(Nanos(1), Volume(0), Op::Write, 0, 4096);

@@ -281,13 +281,13 @@ impl Cache {
 
     /// Why the policy that the cache was built with is not in force: blocks that were dirty at the
     /// start could not be destaged. The cache stays under write-back until
-    /// [`set_policy`](Cache::set_policy) succeeds.
+    /// [`Order::SetPolicy`](crate::Order::SetPolicy) succeeds.
     pub fn unsettled(&self) -> Option<PolicyError> {
         self.switch.unsettled()
     }
 
     /// Blocks of DRAM in use: as at the start, or by the last
-    /// [`set_dram_blocks`](Cache::set_dram_blocks).
+    /// [`Order::SetDramBlocks`](crate::Order::SetDramBlocks).
     pub fn dram_blocks(&self) -> u32 {
         self.world.shards.iter().map(|shard| shard.tiers.dram.capacity()).sum()
     }

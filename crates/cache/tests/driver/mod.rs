@@ -5,7 +5,7 @@
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, CacheStats, FlashConfig, FlashLayout, LogReplacement, Open,
-    VolumeConfig, WritePolicy,
+    Order, VolumeConfig, WritePolicy,
 };
 use forebay_effect::{Device, Effect, IoError, Outcome, Place, RequestId, Segment, Token};
 use forebay_flash::Geometry;
@@ -35,11 +35,16 @@ impl Driver {
 
     /// With so many volumes of this size.
     pub fn with_so_many_volumes(config: CacheConfig, size_bytes: u64, volumes: u32) -> Driver {
-        let has_flash = config.flash.is_some();
         let mut cache = Cache::new(config);
         for _ in 0..volumes {
             cache.attach(VolumeConfig::new(size_bytes));
         }
+        Driver::start(cache)
+    }
+
+    /// Starts this cache.
+    pub fn start(mut cache: Cache) -> Driver {
+        let has_flash = cache.config().flash.is_some();
         let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
         cache.start(Nanos(0), open);
         let (pending, replies, zeroed) = (Vec::new(), Vec::new(), Vec::new());
@@ -75,6 +80,12 @@ impl Driver {
         self.cache.handle_request(RequestId(self.next), request);
         self.poll();
         self.next
+    }
+
+    /// Gives an order.
+    pub fn order(&mut self, order: Order) {
+        self.cache.handle_order(Nanos(self.next), order);
+        self.poll();
     }
 
     pub fn read(&mut self, block: u64) -> u64 {

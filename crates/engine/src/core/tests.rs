@@ -2,7 +2,7 @@ use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use forebay_block::Flags;
-use forebay_cache::CacheConfig;
+use forebay_cache::{CacheConfig, StopTarget, WritePolicy};
 use forebay_device::{AlignedBuffer, Arena, Capabilities, Completion, HugePages, Io};
 use forebay_effect::Device;
 
@@ -127,14 +127,14 @@ fn work_that_a_run_leaves_wakes_the_reaper() {
 #[test]
 fn the_engine_comes_only_nearer_to_its_end() {
     let mut core = started();
-    core.prepare_stop(Nanos(1));
+    core.order(Nanos(1), Order::PrepareStop);
     assert_eq!(core.life(), Life::StopAnnounced);
-    core.stop(Nanos(2), true);
-    core.prepare_stop(Nanos(3));
+    core.order(Nanos(2), Order::Stop(StopTarget::Stores));
+    core.order(Nanos(3), Order::PrepareStop);
     assert_eq!(core.life(), Life::Stopping);
     core.end();
-    core.stop(Nanos(4), true);
-    core.prepare_stop(Nanos(5));
+    core.order(Nanos(4), Order::Stop(StopTarget::Stores));
+    core.order(Nanos(5), Order::PrepareStop);
     assert_eq!(core.life(), Life::Ended);
 }
 
@@ -222,7 +222,8 @@ fn without_flash_a_stop_may_give_up_stores_only_while_nothing_is_dirty() {
     core.submit(Nanos(1), session, &mut vec![Submission { op: Op::Read, ..write(1) }]);
     assert_eq!(core.table.session(session).in_flight, 1);
     assert!(core.may_give_up_stores(), "a request that waits for a store that hangs keeps nobody");
-    core.set_policy(Nanos(2), WritePolicy::WRITE_BACK, Acknowledge::Dram);
+    let back = Order::SetPolicy(WritePolicy::WRITE_BACK, Acknowledge::Dram);
+    core.order(Nanos(2), back);
     stuck.store(false, Ordering::Relaxed);
     core.pass_timeout(Nanos(3));
     core.submit(Nanos(4), session, &mut vec![write(2)]);

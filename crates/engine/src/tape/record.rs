@@ -3,9 +3,13 @@
 use std::io::{self, Read, Write};
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, Call, Open, StopTarget, VolumeConfig, WritePolicy};
+use forebay_cache::{
+    Acknowledge, Call, Open, Order, StampReport, StopTarget, VolumeConfig, WritePolicy,
+};
 use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId};
-use forebay_flash::{BatchSequence, Binding, Sealed, Stamp, StoreStamp, SuperblockGeneration};
+use forebay_flash::{
+    BatchSequence, Binding, Sealed, Stamp, StampNumber, StoreStamp, SuperblockGeneration,
+};
 
 use super::hash::{number, token};
 
@@ -74,6 +78,14 @@ fn outcome_number(outcome: Outcome) -> u8 {
     }
 }
 
+/// The outcome with this number, if there is one.
+fn outcome_of(number: u8) -> Option<Outcome> {
+    match number {
+        0 => Some(Ok(())),
+        n => ERRORS.get(usize::from(n) - 1).map(|&error| Err(error)),
+    }
+}
+
 impl TapeRecord {
     /// Appends the record.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
@@ -111,10 +123,7 @@ impl TapeRecord {
                 Call::Request(id, Request { time, volume, op, flags, offset, length })
             }
             4 => {
-                let outcome = match read_u8(input)? {
-                    0 => Ok(()),
-                    n => Err(*ERRORS.get(usize::from(n) - 1).ok_or(bad("an outcome"))?),
-                };
+                let outcome = outcome_of(read_u8(input)?).ok_or(bad("an outcome"))?;
                 let (now, token) = (Nanos(read_u64(input)?), token(read_u64(input)?)?);
                 let count = read_u32(input)?;
                 for _ in 0..count {
@@ -130,31 +139,21 @@ impl TapeRecord {
             }
             5 => Call::Checksum(token(read_u64(input)?)?, read_u32(input)?),
             6 => Call::Timeout(Nanos(read_u64(input)?)),
-            7 => Call::Destage,
-            12 => Call::PrepareStop,
-            17 => Call::RetryStores,
-            8 => match read_u8(input)? {
-                0 => Call::Stop(StopTarget::Flash),
-                _ => Call::Stop(StopTarget::Stores),
-            },
-            10 => {
-                let policy = WritePolicy {
-                    write_back: read_u8(input)? != 0,
-                    allocate_on_write: read_u8(input)? != 0,
-                    allocate_on_read: read_u8(input)? != 0,
-                };
-                let dram = read_u8(input)? != 0;
-                Call::SetPolicy(policy, if dram { Acknowledge::Dram } else { Acknowledge::Flash })
+            7 => {
+                let now = Nanos(read_u64(input)?);
+                Call::Order(now, read_order(input)?.ok_or(bad("an unknown order"))?)
             }
-            11 => Call::SetDramBlocks(read_u32(input)?),
-            13 => Call::Seal(read_seals(input)?),
-            14 => Call::KeepStamps(Volume(read_u32(input)?)),
-            15 => Call::Stamp,
-            18 => Call::Completed,
-            16 => {
-                let count = read_u32(input)?;
-                let one = |_| Ok((Volume(read_u32(input)?), read_u64(input)?));
-                Call::Stamped((0..count).map(one).collect::<io::Result<_>>()?)
+            8 => Call::KeepStamps(Volume(read_u32(input)?)),
+            10 => {
+                let (now, count) = (Nanos(read_u64(input)?), read_u32(input)?);
+                let mut reports = Vec::new();
+                for _ in 0..count {
+                    let (volume, outcome) = (Volume(read_u32(input)?), read_u8(input)?);
+                    let outcome = outcome_of(outcome).ok_or(bad("the outcome of a stamp"))?;
+                    let number = StampNumber(read_u64(input)?);
+                    reports.push(StampReport { volume, result: outcome.map(|()| number) });
+                }
+                Call::Stamped(now, reports)
             }
             9 => return Ok(Some(TapeRecord::Mark(read_u64(input)?, read_u64(input)?))),
             _ => return Err(bad("an unknown kind")),
@@ -201,37 +200,79 @@ pub(super) fn write_call(call: &Call, metadata: &Metadata, out: &mut impl Write)
             out.write_all(&[6])?;
             write_u64(&[now.0], out)
         }
-        Call::Destage => out.write_all(&[7]),
-        Call::RetryStores => out.write_all(&[17]),
-        Call::PrepareStop => out.write_all(&[12]),
-        Call::Stop(target) => out.write_all(&[8, (*target == StopTarget::Stores).into()]),
-        Call::SetPolicy(p, acknowledge) => out.write_all(&[
-            10,
+        Call::Order(now, order) => {
+            out.write_all(&[7])?;
+            write_u64(&[now.0], out)?;
+            write_order(order, out)
+        }
+        Call::KeepStamps(volume) => {
+            out.write_all(&[8])?;
+            out.write_all(&volume.0.to_le_bytes())
+        }
+        Call::Stamped(now, reports) => {
+            out.write_all(&[10])?;
+            write_u64(&[now.0], out)?;
+            out.write_all(&(reports.len() as u32).to_le_bytes())?;
+            reports.iter().try_for_each(|StampReport { volume, result }| {
+                out.write_all(&volume.0.to_le_bytes())?;
+                out.write_all(&[outcome_number(result.map(|_| ()))])?;
+                out.write_all(&result.unwrap_or_default().0.to_le_bytes())
+            })
+        }
+    }
+}
+
+fn write_order(order: &Order, out: &mut impl Write) -> io::Result<()> {
+    match order {
+        Order::Destage => out.write_all(&[0]),
+        Order::RetryStores => out.write_all(&[1]),
+        Order::PrepareStop => out.write_all(&[2]),
+        Order::Stop(target) => out.write_all(&[3, (*target == StopTarget::Stores).into()]),
+        Order::SetPolicy(p, acknowledge) => out.write_all(&[
+            4,
             p.write_back.into(),
             p.allocate_on_write.into(),
             p.allocate_on_read.into(),
             (*acknowledge == Acknowledge::Dram).into(),
         ]),
-        Call::Seal(volumes) => write_seals(volumes, out),
-        Call::SetDramBlocks(blocks) => {
-            out.write_all(&[11])?;
+        Order::SetDramBlocks(blocks) => {
+            out.write_all(&[5])?;
             out.write_all(&blocks.to_le_bytes())
         }
-        Call::KeepStamps(volume) => {
-            out.write_all(&[14])?;
-            out.write_all(&volume.0.to_le_bytes())
+        Order::Seal(volumes) => {
+            out.write_all(&[6])?;
+            write_seals(volumes, out)
         }
-        Call::Stamp => out.write_all(&[15]),
-        Call::Completed => out.write_all(&[18]),
-        Call::Stamped(numbers) => {
-            out.write_all(&[16])?;
-            out.write_all(&(numbers.len() as u32).to_le_bytes())?;
-            numbers.iter().try_for_each(|(volume, number)| {
-                out.write_all(&volume.0.to_le_bytes())?;
-                out.write_all(&number.to_le_bytes())
-            })
-        }
+        Order::Stamp => out.write_all(&[7]),
+        Order::EndCompletion => out.write_all(&[8]),
     }
+}
+
+/// Reads an order; `None` if there is none of this kind.
+fn read_order(input: &mut impl Read) -> io::Result<Option<Order>> {
+    Ok(Some(match read_u8(input)? {
+        0 => Order::Destage,
+        1 => Order::RetryStores,
+        2 => Order::PrepareStop,
+        3 => match read_u8(input)? {
+            0 => Order::Stop(StopTarget::Flash),
+            _ => Order::Stop(StopTarget::Stores),
+        },
+        4 => {
+            let policy = WritePolicy {
+                write_back: read_u8(input)? != 0,
+                allocate_on_write: read_u8(input)? != 0,
+                allocate_on_read: read_u8(input)? != 0,
+            };
+            let dram = read_u8(input)? != 0;
+            Order::SetPolicy(policy, if dram { Acknowledge::Dram } else { Acknowledge::Flash })
+        }
+        5 => Order::SetDramBlocks(read_u32(input)?),
+        6 => Order::Seal(read_seals(input)?),
+        7 => Order::Stamp,
+        8 => Order::EndCompletion,
+        _ => return Ok(None),
+    }))
 }
 
 /// A volume in 16 bits, as in the keys of blocks.
@@ -288,13 +329,13 @@ fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
 }
 
 fn write_seals(volumes: &[Sealed], out: &mut impl Write) -> io::Result<()> {
-    out.write_all(&[13])?;
     out.write_all(&(volumes.len() as u32).to_le_bytes())?;
     for volume in volumes {
         write_volume(volume.volume, out)?;
         out.write_all(&volume.seal)?;
         out.write_all(&[volume.distrust.into()])?;
-        out.write_all(&volume.stamp.to_le_bytes())?;
+        out.write_all(&[volume.stamp.is_some().into()])?;
+        out.write_all(&volume.stamp.unwrap_or_default().0.to_le_bytes())?;
     }
     Ok(())
 }
@@ -303,13 +344,13 @@ fn write_store(store: &StoreStamp, out: &mut impl Write) -> io::Result<()> {
     let StoreStamp { volume, number, stamp, whole, released } = *store;
     write_volume(volume, out)?;
     out.write_all(&[whole.into(), released.into()])?;
-    write_u64(&[number, stamp.complete.0, stamp.seen.0, stamp.generation.0], out)
+    write_u64(&[number.0, stamp.complete.0, stamp.seen.0, stamp.generation.0], out)
 }
 
 fn read_store(input: &mut impl Read) -> io::Result<StoreStamp> {
     let volume = read_volume(input)?;
     let (whole, released) = (read_u8(input)? != 0, read_u8(input)? != 0);
-    let number = read_u64(input)?;
+    let number = StampNumber(read_u64(input)?);
     let (complete, seen) = (BatchSequence(read_u64(input)?), BatchSequence(read_u64(input)?));
     let generation = SuperblockGeneration(read_u64(input)?);
     let stamp = Stamp { complete, seen, generation };
@@ -321,7 +362,9 @@ fn read_seals(input: &mut impl Read) -> io::Result<Vec<Sealed>> {
     for _ in 0..read_u32(input)? {
         let (volume, seal) = (read_volume(input)?, read_array(input)?);
         let distrust = read_u8(input)? != 0;
-        volumes.push(Sealed { volume, seal, distrust, stamp: read_u64(input)? });
+        let (has_stamp, number) = (read_u8(input)? != 0, StampNumber(read_u64(input)?));
+        let stamp = has_stamp.then_some(number);
+        volumes.push(Sealed { volume, seal, distrust, stamp });
     }
     Ok(volumes)
 }
@@ -346,4 +389,58 @@ pub(super) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
 
 fn read_u64(input: &mut impl Read) -> io::Result<u64> {
     Ok(u64::from_le_bytes(read_array(input)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_effect::{Owner, Token};
+
+    fn calls() -> Vec<Call> {
+        let (volume, now) = (Volume(3), Nanos(0x0102_0304_0506));
+        let token = Token { owner: Owner::Log, index: 9 };
+        let request = Request {
+            flags: Flags::FUA,
+            ..Request::new(now, volume, Op::WriteZeroes, 1 << 40, 1 << 20)
+        };
+        let sealed = |stamp| Sealed { volume, seal: [5; 32], distrust: true, stamp };
+        let report = |result| StampReport { volume, result };
+        let policy = WritePolicy { allocate_on_read: false, ..WritePolicy::WRITE_BACK };
+        let mut calls = vec![
+            Call::Attach(VolumeConfig { read_only: true, ..VolumeConfig::new(1 << 30) }),
+            Call::KeepStamps(volume),
+            Call::Start(now, Open::RECOVER),
+            Call::Request(RequestId(7), request),
+            Call::Completion(now, token, Err(IoError::NoSpace)),
+            Call::Checksum(token, 0x0708_090A),
+            Call::Timeout(now),
+            Call::Stamped(now, vec![report(Ok(StampNumber(6))), report(Err(IoError::Device))]),
+        ];
+        let orders = [
+            Order::Destage,
+            Order::RetryStores,
+            Order::PrepareStop,
+            Order::Stop(StopTarget::Flash),
+            Order::Stop(StopTarget::Stores),
+            Order::SetPolicy(policy, Acknowledge::Dram),
+            Order::SetDramBlocks(0x0B0C_0D0E),
+            Order::Seal(vec![sealed(None), sealed(Some(StampNumber(8)))]),
+            Order::Stamp,
+            Order::EndCompletion,
+        ];
+        calls.extend(orders.into_iter().map(|order| Call::Order(now, order)));
+        calls
+    }
+
+    #[test]
+    fn every_call_is_read_as_it_was_written() {
+        for call in calls() {
+            let record = TapeRecord::Call(call, Metadata::new());
+            let mut tape = Vec::new();
+            record.write(&mut tape).expect("memory takes all");
+            let mut rest = &tape[..];
+            let read = TapeRecord::read(&mut rest, 1).expect("a record").expect("one record");
+            assert_eq!((read, rest), (record, &[][..]));
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use forebay_block::Volume;
-use forebay_cache::{Cache, CacheConfig, Call, VOLUMES_MAX};
+use forebay_cache::{Cache, CacheConfig, Call, Order, StampReport, VOLUMES_MAX};
 use forebay_effect::{Effect, MetaBuffer, Place, Segment};
 
 use super::hash::{EffectHash, number};
@@ -129,7 +129,7 @@ impl<R: Read> Player<R> {
             Call::Attach(v) if v.priority == 0 => "a priority",
             Call::Attach(v) if !v.size_bytes.is_multiple_of(512) => "an invalid volume size",
             Call::KeepStamps(_) | Call::Start(..) if self.started => "a second start",
-            Call::Seal(volumes) if volumes.iter().any(|v| !attached(v.volume)) => {
+            Call::Order(_, Order::Seal(volumes)) if volumes.iter().any(|v| !attached(v.volume)) => {
                 "a seal of an unknown volume"
             }
             Call::KeepStamps(volume) if !attached(*volume) => "stamps of an unknown volume",
@@ -149,10 +149,10 @@ impl<R: Read> Player<R> {
                 }
                 "unexpected metadata"
             }
-            Call::Stamped(numbers) if !are_among(cache.stamping(), numbers) => {
+            Call::Stamped(_, reports) if !are_among(cache.stamping(), reports) => {
                 "stamps that were not requested"
             }
-            Call::SetDramBlocks(blocks)
+            Call::Order(_, Order::SetDramBlocks(blocks))
                 if *blocks < cache.config().shards.into()
                     || *blocks > cache.config().dram_blocks =>
             {
@@ -203,9 +203,9 @@ impl<R: Read> Player<R> {
     }
 }
 
-/// Whether there is at most one number for each of these volumes (bits), and none for others.
-fn are_among(mut volumes: u64, numbers: &[(Volume, u64)]) -> bool {
-    numbers.iter().all(|(volume, _)| {
+/// Whether there is at most one report for each of these volumes (bits), and none for others.
+fn are_among(mut volumes: u64, reports: &[StampReport]) -> bool {
+    reports.iter().all(|StampReport { volume, .. }| {
         let bit = 1u64.checked_shl(volume.0).unwrap_or(0);
         let is_one = volumes & bit != 0;
         volumes &= !bit;

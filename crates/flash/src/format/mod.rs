@@ -17,7 +17,7 @@ pub mod directory;
 pub mod region;
 pub mod superblock;
 
-use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
+use crate::sequence::{BatchSequence, RegionSequence, StampNumber, SuperblockGeneration};
 use core::fmt;
 
 /// The version written, and the newest version read.
@@ -131,6 +131,11 @@ fn batch_at(bytes: &[u8], at: usize) -> Result<BatchSequence, FormatError> {
 /// The sequence of a region.
 fn region_at(bytes: &[u8], at: usize) -> Result<RegionSequence, FormatError> {
     sequence_at(bytes, at).map(RegionSequence)
+}
+
+/// The number of a stamp.
+fn stamp_at(bytes: &[u8], at: usize) -> Result<StampNumber, FormatError> {
+    sequence_at(bytes, at).map(StampNumber)
 }
 
 /// The generation of a superblock.

@@ -32,7 +32,7 @@
 
 use super::{
     FormatError, array_at, batch_at, generation_at, open, put, region_at, seal, sequence_at,
-    u16_at, u32_at, u64_at, version_of,
+    stamp_at, u16_at, u32_at, u64_at, version_of,
 };
 use crate::binding::Binding;
 use crate::epochs::{EPOCHS_MAX, EpochStart};
@@ -162,9 +162,9 @@ impl Superblock {
             put(bytes, at + 24, &binding.generation.to_le_bytes());
             put(bytes, at + 32, &binding.distrusted.0.to_le_bytes());
             put(bytes, at + 40, &binding.seal);
-            put(bytes, at + 72, &binding.stamp.to_le_bytes());
+            put(bytes, at + 72, &binding.stamp.0.to_le_bytes());
             put(bytes, at + 80, &binding.voided.0.to_le_bytes());
-            put(bytes, at + 88, &binding.logged.to_le_bytes());
+            put(bytes, at + 88, &binding.logged.0.to_le_bytes());
             at += BINDING_BYTES;
         }
         seal(bytes, &MAGIC, self.layout);
@@ -270,8 +270,8 @@ impl Superblock {
                         return Ok(binding);
                     }
                     let distrusted = batch_at(bytes, 32)?;
-                    let (stamp, voided) = (sequence_at(bytes, 72)?, batch_at(bytes, 80)?);
-                    let (seal, logged) = (array_at(bytes, 40), sequence_at(bytes, 88)?);
+                    let (stamp, voided) = (stamp_at(bytes, 72)?, batch_at(bytes, 80)?);
+                    let (seal, logged) = (array_at(bytes, 40), stamp_at(bytes, 88)?);
                     let mut size = [0; 8];
                     size[..SIZE_BYTES].copy_from_slice(&bytes[2..2 + SIZE_BYTES]);
                     let size = u64::from_le_bytes(size) * SIZE_UNIT;

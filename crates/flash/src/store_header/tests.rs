@@ -27,7 +27,7 @@ fn fields() -> HeaderFields {
         released: true,
         fingerprint: [14; 16],
         stamp: stamp(15, 16, 17),
-        stamp_number: 18,
+        stamp_number: StampNumber(18),
     }
 }
 
@@ -57,7 +57,7 @@ fn an_announcement_names_the_next_epoch_and_keeps_what_the_tier_owes() {
         flash_uuid: OTHER,
         dirty: false,
         stamp: Stamp::default(),
-        stamp_number: 0,
+        stamp_number: StampNumber(0),
         ..same
     };
     assert_eq!(after(&header(), &announce(OTHER, true)), other, "another tier");
@@ -77,7 +77,7 @@ fn an_opening_says_what_the_run_may_leave_on_flash() {
     let open = HeaderChange::Open {
         tier: TIER,
         epoch: 20,
-        noted: 30,
+        noted: StampNumber(30),
         instead: None,
         dirty: true,
         released: false,
@@ -88,16 +88,23 @@ fn an_opening_says_what_the_run_may_leave_on_flash() {
         opening: false,
         released: false,
         fingerprint: [0; 16],
-        stamp_number: 31,
+        stamp_number: StampNumber(31),
         ..fields()
     };
     let older = StoreHeader { older: true, ..header() };
     assert_eq!(after(&older, &open), expected);
     assert!(!older.after(&open).older);
     let HeaderChange::Open { tier, epoch, instead, .. } = open else { unreachable!() };
-    let through =
-        HeaderChange::Open { tier, epoch, noted: 2, instead, dirty: false, released: true };
-    let expected = HeaderFields { dirty: false, released: true, stamp_number: 19, ..expected };
+    let through = HeaderChange::Open {
+        tier,
+        epoch,
+        noted: StampNumber(2),
+        instead,
+        dirty: false,
+        released: true,
+    };
+    let expected =
+        HeaderFields { dirty: false, released: true, stamp_number: StampNumber(19), ..expected };
     assert_eq!(after(&header(), &through), expected, "the log has noted an earlier stamp");
 }
 
@@ -107,21 +114,29 @@ fn an_opening_with_an_older_log_or_another_tier_forgets_the_former_stamp() {
     let open = |tier| HeaderChange::Open {
         tier,
         epoch: 20,
-        noted: 30,
+        noted: StampNumber(30),
         instead: Some(new),
         dirty: true,
         released: false,
     };
     let older_log = header().after(&open(TIER));
-    assert_eq!((older_log.stamp, older_log.stamp_number), (new, 31), "lower than before");
+    assert_eq!(
+        (older_log.stamp, older_log.stamp_number),
+        (new, StampNumber(31)),
+        "lower than before"
+    );
     let other = header().after(&open(OTHER));
-    assert_eq!((other.flash_uuid, other.stamp, other.stamp_number), (OTHER, Stamp::default(), 0));
+    assert_eq!(
+        (other.flash_uuid, other.stamp, other.stamp_number),
+        (OTHER, Stamp::default(), StampNumber::NONE)
+    );
 }
 
 #[test]
 fn a_stamp_has_a_new_number_and_keeps_the_higher_values() {
     let change = HeaderChange::Stamp { stamp: stamp(20, 1, 21), release: false };
-    let expected = HeaderFields { stamp: stamp(20, 16, 21), stamp_number: 19, ..fields() };
+    let expected =
+        HeaderFields { stamp: stamp(20, 16, 21), stamp_number: StampNumber(19), ..fields() };
     assert_eq!(after(&header(), &change), expected);
 }
 
@@ -138,7 +153,8 @@ fn a_stamp_of_an_older_copy_says_only_what_it_has_seen() {
 fn a_stamp_that_releases_the_store_calls_it_whole() {
     let kept = StoreHeader { fields: HeaderFields { released: false, ..fields() }, older: false };
     let change = HeaderChange::Stamp { stamp: Stamp::default(), release: true };
-    let expected = HeaderFields { released: true, dirty: false, stamp_number: 19, ..fields() };
+    let expected =
+        HeaderFields { released: true, dirty: false, stamp_number: StampNumber(19), ..fields() };
     assert_eq!(after(&kept, &change), expected);
 }
 
@@ -162,7 +178,7 @@ fn a_store_is_left_clean_only_if_it_is_whole() {
         fingerprint: [40; 16],
         data_bytes: 41,
         stamp: stamp(42, 43, 44),
-        stamp_number: 19,
+        stamp_number: StampNumber(19),
         ..fields()
     };
     let whole = HeaderFields { dirty: false, opening: false, released: true, ..part };
@@ -198,7 +214,7 @@ fn the_number_of_a_stamp_that_may_be_there_is_not_used_again() {
     let before = header;
     let change = HeaderChange::Stamp { stamp: stamp(20, 20, 20), release: true };
     header.not_written(&before.after(&change));
-    let expected = HeaderFields { stamp_number: 19, ..fields() };
+    let expected = HeaderFields { stamp_number: StampNumber(19), ..fields() };
     assert_eq!(header.fields, expected, "nothing else changes");
     header.not_written(&before.after(&HeaderChange::MarkDirty));
     assert_eq!(header.fields, expected, "and it never becomes lower");
@@ -209,7 +225,7 @@ fn a_start_learns_what_the_header_says() {
     let said = header().store_stamp(Volume(7));
     let expected = StoreStamp {
         volume: Volume(7),
-        number: 18,
+        number: StampNumber(18),
         stamp: stamp(15, 16, 17),
         whole: false,
         released: true,
@@ -234,10 +250,11 @@ fn numbers_that_no_version_reaches_are_refused_by_name() {
         (HeaderFields { stamp: stamp(high, 0, 0), ..fields() }, "stamp"),
         (HeaderFields { stamp: stamp(0, u64::MAX, 0), ..fields() }, "stamp"),
         (HeaderFields { stamp: stamp(0, 0, high), ..fields() }, "stamp"),
-        (HeaderFields { stamp_number: high, ..fields() }, "number of the stamp"),
+        (HeaderFields { stamp_number: StampNumber(high), ..fields() }, "number of the stamp"),
     ] {
         assert_eq!(StoreHeader::from_fields(fields), Err(name));
     }
-    let highest = HeaderFields { update: high - 1, stamp_number: high - 1, ..fields() };
+    let highest =
+        HeaderFields { update: high - 1, stamp_number: StampNumber(high - 1), ..fields() };
     assert!(StoreHeader::from_fields(highest).is_ok());
 }

@@ -1,7 +1,7 @@
 //! Builds the result of a run, and destages after outages.
 
 use forebay_block::{Nanos, Volume};
-use forebay_cache::{Notice, VolumeStats};
+use forebay_cache::{Notice, Order, VolumeStats};
 use forebay_flash::LogStats;
 use forebay_results::{FlashResult, LatencyRecorder};
 
@@ -23,7 +23,7 @@ impl Simulation {
         let ends = self.outages.iter().filter_map(|outage| outage.until);
         let begin = self.now.max(self.epoch.saturating_add(ends.max().unwrap_or_default()));
         self.advance(begin);
-        self.cache.destage();
+        self.cache.handle_order(self.now, Order::Destage);
         self.execute();
         let ended = loop {
             match self.cache.poll_notice() {
