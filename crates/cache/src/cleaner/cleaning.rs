@@ -149,9 +149,7 @@ impl Cleaner {
         let paused = self.retries.is_paused();
         let Some(work) = may.then(|| self.take_next(wanted, room)).flatten() else { return false };
         self.active = Some(match work {
-            Work::Reclaim(region) if begin_moving(s.world, region) => {
-                Cleaning::moves(region, paused)
-            }
+            Work::Reclaim(region) if begin_moving(s, region) => Cleaning::moves(region, paused),
             _ => Cleaning::destage(work, paused, self.begin_choosing(s, work)),
         });
         true

@@ -308,7 +308,8 @@ impl Cleaner {
 
 /// Begins to move the mappings of the region to reclaim, if regions are reclaimed that way;
 /// else the region is cleaned, and its records are dropped.
-pub(super) fn begin_moving(world: &mut World, region: u32) -> bool {
+pub(super) fn begin_moving(s: &mut Surroundings<'_>, region: u32) -> bool {
+    let world = &mut *s.world;
     let log = world.log.as_ref().expect("only a log has regions");
     if log.layout() != Layout::Slots {
         return false;
