@@ -110,13 +110,13 @@ impl Cleaner {
 
     /// Takes the work to begin, if a cleaning may begin now; the caller begins it in this call. `needed`: a request
     /// waits for room. `room`: for the mappings that [`WorkQueue::moves_next`] would move; stores and failures do
-    /// not delay that.
-    fn take_next(&mut self, needed: bool, room: MoveRoom) -> Option<Work> {
+    /// not delay that. Returns also whether a failed cleaning pauses.
+    fn take_next(&mut self, needed: bool, room: MoveRoom) -> Option<(Work, bool)> {
         let paused = self.retries.is_paused();
         if self.active.is_some() || paused && room != MoveRoom::Now {
             return None;
         }
-        self.queue.take_next(paused, needed, room)
+        Some((self.queue.take_next(paused, needed, room)?, paused))
     }
 
     /// The cleaning in progress.
@@ -328,8 +328,7 @@ mod tests {
 
     /// Begins the next work, if any may begin, with the first phase of a destage.
     fn begin(cleaner: &mut Cleaner, needed: bool, room: MoveRoom) -> Option<Work> {
-        let paused = cleaner.retries.is_paused();
-        let work = cleaner.take_next(needed, room)?;
+        let (work, paused) = cleaner.take_next(needed, room)?;
         let destaging = Destaging::new(VolumeSet::EMPTY, false, 0);
         cleaner.active = Some(Cleaning::destage(work, paused, destaging));
         Some(work)

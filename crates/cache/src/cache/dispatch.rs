@@ -404,6 +404,20 @@ mod tests {
     use forebay_effect::RequestId;
 
     #[test]
+    fn a_change_of_policy_waits_until_older_stores_are_complete() {
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig::new(1 << 16));
+        cache.start(Nanos(0), Open::RECOVER);
+        cache.stamps.begin_completing(Volume(0));
+        cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        while cache.poll_effect(&mut Vec::new()).is_some() {}
+        cache.check_turns();
+        assert!(!cache.destages.is_under_way(), "the change has begun");
+        cache.completed();
+        assert!(cache.destages.is_under_way());
+    }
+
+    #[test]
     fn the_end_of_a_destage_lets_no_request_go_that_a_change_of_policy_holds() {
         // A change holds what modifies from a stage on; the destage before that may have held some,
         // too.

@@ -146,8 +146,8 @@ impl Cleaner {
         let may = self.apart.let_begin(is_whole(s)) && may && !s.world.holds.cleanings;
 
         let room = self.room_to_reclaim(s.world);
-        let paused = self.retries.is_paused();
-        let Some(work) = may.then(|| self.take_next(wanted, room)).flatten() else { return false };
+        let next = may.then(|| self.take_next(wanted, room)).flatten();
+        let Some((work, paused)) = next else { return false };
         self.active = Some(match work {
             Work::Reclaim(region) if begin_moving(s, region) => Cleaning::moves(region, paused),
             _ => Cleaning::destage(work, paused, self.begin_choosing(s, work)),
