@@ -24,7 +24,7 @@
 
 use forebay_block::Nanos;
 use forebay_effect::IoError;
-use forebay_flash::BatchSequence;
+use forebay_flash::{BatchSequence, RegionIndex};
 
 use super::Work;
 use crate::volume_set::VolumeSet;
@@ -170,7 +170,7 @@ impl Cleaning {
     }
 
     /// A cleaning that moves the mappings of a region.
-    pub fn moves(region: u32, paused: bool) -> Cleaning {
+    pub fn moves(region: RegionIndex, paused: bool) -> Cleaning {
         let state = CleaningState::Reclaiming(ReclaimPhase::Moving { failed: false });
         Cleaning { work: Work::Reclaim(region), paused, state }
     }
@@ -311,8 +311,9 @@ mod tests {
             (name(phase), CleaningState::Destaging(destaging))
         });
         let reclaims = reclaim_phases().map(|at| (name(at), CleaningState::Reclaiming(at)));
-        let with_state =
-            |(name, state)| (name, Cleaning { work: Work::Reclaim(0), paused: false, state });
+        let with_state = |(name, state)| {
+            (name, Cleaning { work: Work::Reclaim(RegionIndex(0)), paused: false, state })
+        };
         destages.into_iter().chain(reclaims).map(with_state).collect()
     }
 
@@ -361,7 +362,7 @@ mod tests {
     #[test]
     fn only_a_reclaim_empties_a_region() {
         let (_, mut cleaning) = cleanings().swap_remove(5);
-        cleaning.work = Work::Destage(0);
+        cleaning.work = Work::Destage(RegionIndex(0));
         assert!(!goes(|| cleaning.enter(ReclaimPhase::Releasing)));
     }
 

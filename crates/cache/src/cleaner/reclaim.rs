@@ -3,7 +3,7 @@
 //! again; then the region is freed.
 
 use forebay_effect::Outcome;
-use forebay_flash::{Geometry, Layout, Log, LogStats, MoveRoom};
+use forebay_flash::{Geometry, Layout, Log, LogStats, MoveRoom, RegionIndex};
 
 use super::{Cleaner, Ending, ReclaimPhase, Retries, Surroundings};
 use crate::shard::owed::{self, Owed};
@@ -65,7 +65,7 @@ impl Cleaner {
     pub(super) fn step_reclaim(
         &mut self,
         s: &mut Surroundings<'_>,
-        region: u32,
+        region: RegionIndex,
         phase: ReclaimPhase,
     ) -> Turn {
         match phase {
@@ -78,7 +78,7 @@ impl Cleaner {
     }
 
     /// Carries on the remaining records of the region to reclaim.
-    fn step_carry(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    fn step_carry(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         let (mut busy, mut unreadable) = (false, false);
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
@@ -121,7 +121,11 @@ impl Cleaner {
 
     /// All dirty records of the region are taken care of. Records that are worth it are inserted
     /// again, at most half a region.
-    pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    pub(super) fn begin_reinserting(
+        &mut self,
+        s: &mut Surroundings<'_>,
+        region: RegionIndex,
+    ) -> Turn {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // A piece that waits for an index entry waits for the region's records to be forgotten.
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
@@ -134,7 +138,7 @@ impl Cleaner {
     }
 
     /// Shard `n` begins to choose the records worth keeping, in its share of `pages` pages.
-    fn pick(&mut self, world: &mut World, region: u32, (n, pages): (usize, u32)) {
+    fn pick(&mut self, world: &mut World, region: RegionIndex, (n, pages): (usize, u32)) {
         self.cleaning().enter(ReclaimPhase::Picking { shard: n, pages });
         let share = pages / (world.shards.len() - n) as u32;
         let shard = &mut world.shards[n];
@@ -145,7 +149,7 @@ impl Cleaner {
     fn step_picking(
         &mut self,
         s: &mut Surroundings<'_>,
-        region: u32,
+        region: RegionIndex,
         (n, pages): (usize, u32),
     ) -> Turn {
         let shard = &mut s.world.shards[n];
@@ -161,7 +165,7 @@ impl Cleaner {
     }
 
     /// Continues inserting the chosen records again.
-    fn step_reinsertions(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    fn step_reinsertions(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
@@ -183,13 +187,13 @@ impl Cleaner {
 
     /// All dirty records of the region are taken care of. It is freed when the stores' stamps cover
     /// it too.
-    fn begin_release(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    fn begin_release(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         self.cleaning().enter(ReclaimPhase::Releasing);
         self.step_releasing(s, region)
     }
 
     /// The stamps cover the region.
-    pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>, region: u32) {
+    pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) {
         self.end(Ending::Done, s.world.now);
         if let Some(log) = &mut s.world.log {
             log.region_released(region);
@@ -201,7 +205,7 @@ impl Cleaner {
     pub(super) fn judge(
         &self,
         s: &Surroundings<'_>,
-        region: u32,
+        region: RegionIndex,
         owes: bool,
         Left { skipped, failed, known }: Left,
         written: Outcome,
@@ -243,7 +247,7 @@ impl Cleaner {
     pub(super) fn begin_carrying(
         &mut self,
         s: &mut Surroundings<'_>,
-        region: u32,
+        region: RegionIndex,
         carried: VolumeSet,
     ) -> Turn {
         self.cleaning().enter(ReclaimPhase::Carrying);
@@ -268,7 +272,12 @@ impl Cleaner {
     }
 
     /// Continues to move the mappings of the region. `failed`: the log has not taken one of them.
-    fn step_moves(&mut self, s: &mut Surroundings<'_>, region: u32, mut failed: bool) -> bool {
+    fn step_moves(
+        &mut self,
+        s: &mut Surroundings<'_>,
+        region: RegionIndex,
+        mut failed: bool,
+    ) -> bool {
         let (mut done, mut given) = (true, false);
         for shard in &mut s.world.shards {
             match shard.tiers.flash.move_step(&mut shard.tiers.blocks, &mut shard_context!(s.world))
@@ -308,7 +317,7 @@ impl Cleaner {
 
 /// Begins to move the mappings of the region to reclaim, if regions are reclaimed that way;
 /// else the region is cleaned, and its records are dropped.
-pub(super) fn begin_moving(s: &mut Surroundings<'_>, region: u32) -> bool {
+pub(super) fn begin_moving(s: &mut Surroundings<'_>, region: RegionIndex) -> bool {
     let world = &mut *s.world;
     let log = world.log.as_ref().expect("only a log has regions");
     if log.layout() != Layout::Slots {
@@ -330,7 +339,7 @@ pub(super) fn begin_moving(s: &mut Surroundings<'_>, region: u32) -> bool {
 pub(super) fn room_to_carry(
     retries: &Retries,
     world: &World,
-    region: u32,
+    region: RegionIndex,
     carried: VolumeSet,
     settles: bool,
 ) -> MoveRoom {
@@ -355,12 +364,12 @@ fn end_appending(shards: &mut [Shard]) {
     shards.iter_mut().for_each(|shard| shard.destager.append_end());
 }
 
-fn holds_unreadable(world: &World, region: u32) -> bool {
+fn holds_unreadable(world: &World, region: RegionIndex) -> bool {
     world.shards.iter().any(|shard| owed::is_unreadable(shard, region))
 }
 
 /// Room in the log for the mappings of a region.
-fn room_for_moves(world: &World, region: u32) -> MoveRoom {
+fn room_for_moves(world: &World, region: RegionIndex) -> MoveRoom {
     let entries = world.shards.iter().map(|shard| shard.tiers.blocks.region_entries(region));
     let count = entries.map(u64::from).sum();
     world.log.as_ref().map_or(MoveRoom::Never, |log| log.room_for_moves(count))

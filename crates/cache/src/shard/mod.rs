@@ -28,7 +28,7 @@ mod dram;
 mod flash_tier;
 pub(crate) mod flush;
 mod frames;
-mod granules;
+mod granularity;
 pub(crate) mod index;
 mod log_access;
 mod piece;
@@ -41,7 +41,7 @@ mod waiting_pieces;
 
 use forebay_block::Nanos;
 use forebay_effect::{EffectQueue, Outcome};
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Position, RegionIndex};
 
 use crate::budget::CallBudget;
 use crate::config::CacheConfig;
@@ -55,7 +55,7 @@ use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::Mode;
-pub(crate) use blocks::{FlashRecord, entry};
+pub(crate) use blocks::{FlashRecord, RegionMove, entry};
 use destager::Destager;
 pub(crate) use destager::owed;
 pub(crate) use destager::{CarryState, JobState, Target};
@@ -249,7 +249,11 @@ impl Shard {
 
     /// The region is free: nothing may refer to it any more. Forgets what it held, as far as the budget of the
     /// call goes.
-    pub fn forget_region(&mut self, context: &mut ShardContext<'_>, region: u32) -> Forgotten {
+    pub fn forget_region(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        region: RegionIndex,
+    ) -> Forgotten {
         let Tiers { flash, blocks, .. } = &mut self.tiers;
         let (forgotten, room) = flash.forget_region(blocks, context, region);
         if room {
@@ -259,8 +263,9 @@ impl Shard {
     }
 
     /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
-    pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
-        let other = |e: &entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
+    pub fn region_is_dirty_but(&self, region: RegionIndex, volumes: VolumeSet) -> bool {
+        let other =
+            |e: &entry::Entry| !e.owed().is_empty() && !e.has(UNREADABLE) && !volumes.has(e.key());
         self.tiers.blocks.region_has_dirty(region, other)
     }
 
