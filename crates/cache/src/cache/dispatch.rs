@@ -28,13 +28,14 @@ impl Cache {
         PROCEDURES.iter().any(|procedure| (procedure.is_due)(self))
     }
 
-    /// One turn of all pending work; true if it did anything.
+    /// One turn of all pending work; true if it did anything, or if the log has answered what it did.
     pub(super) fn take_turn(&mut self) -> bool {
         let mut any = false;
         for Procedure { is_due, take_turn, .. } in PROCEDURES {
             any |= is_due(self) && take_turn(self);
         }
-        any
+        // A procedure may give the log a reason to answer, and report that it did nothing itself.
+        any || self.has_events() && !self.is_half_way()
     }
 
     /// Whether the log has failed and the other parts do not know it yet.
