@@ -239,7 +239,8 @@ impl Cache {
             timeout: self.poll_timeout(),
             requests: front.requests.in_use(),
             dirty_blocks: volumes.dirty_blocks,
-            stats: *stats,
+            // In a hopeless jam, each review of those who wait counts, even if it refuses nothing.
+            stats: CacheStats { jams: 0, ..*stats },
             log: log.as_ref().map(|log| *log.stats()),
         }
     }
