@@ -489,6 +489,7 @@ impl World {
         };
         while self.executor.run(&mut witness, &mut self.requests).more {}
         self.cache.check_requests();
+        self.cache.check_turns();
         for (volume, offset) in self.lookout.watched() {
             if let Some((key, frame)) = self.cache.publish(volume, offset) {
                 self.executor.publish(key, frame);
@@ -542,6 +543,11 @@ impl World {
         self.now = self.now.max(at);
         self.cache.handle_timeout(self.now);
         self.run();
+        let due = self.cache.poll_timeout().filter(|_| !self.cache.is_half_way());
+        assert!(
+            due.is_none_or(|at| at > self.now),
+            "a timeout is due again when it has been handled"
+        );
         true
     }
 

@@ -61,6 +61,7 @@
 //! Clocks, threads, locks, files, sockets, randomness, bytes of data.
 
 mod dispatch;
+mod procedures;
 mod queries;
 
 pub use queries::Sought;
@@ -311,11 +312,16 @@ impl Cache {
     /// The time of [`Cache::poll_timeout`] has come. Calls before that time do no harm.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.world.begin_call(now);
+        self.note_time();
+        self.take_turn();
+    }
+
+    /// Procedures that wait for a time learn the time.
+    fn note_time(&mut self) {
         self.cleaner.handle_timeout(self.world.now);
         let destage = self.destages.is_under_way();
         self.stores.handle_timeout(&mut self.world, &mut self.cleaner, destage);
         self.pass_through.handle_timeout(&mut self.world);
-        self.take_turn();
     }
 
     /// The next effect, whose memory operands replace the contents of `segments`. Call it until it returns `None`.

@@ -66,7 +66,7 @@ use ending::{Ending, Told};
 use forebay_block::Nanos;
 use forebay_effect::IoError;
 use forebay_flash::{MoveRoom, RegionIndex};
-use phase::{Cleaning, Phase, Writing};
+use phase::{Cleaning, CleaningState, DestagePhase, Destaging, ReclaimPhase};
 use progress::ReclaimProgress;
 use queue::WorkQueue;
 use retries::Retries;
@@ -109,23 +109,31 @@ impl Cleaner {
         self.queue.push(work);
     }
 
-    /// Begins the next work, if a cleaning may begin now. `needed`: a request waits for room.
-    /// `room`: for the mappings that [`WorkQueue::moves_next`] would move; stores and failures do not
-    /// delay that.
-    fn begin(&mut self, sync_failures: u64, needed: bool, room: MoveRoom) -> Option<Work> {
+    /// Takes the work to begin, if a cleaning may begin now; the caller begins it in this call. `needed`: a request
+    /// waits for room. `room`: for the mappings that [`WorkQueue::moves_next`] would move; stores and failures do
+    /// not delay that. Returns also whether a failed cleaning pauses.
+    fn take_next(&mut self, needed: bool, room: MoveRoom) -> Option<(Work, bool)> {
         let paused = self.retries.is_paused();
         if self.active.is_some() || paused && room != MoveRoom::Now {
             return None;
         }
-        let work = self.queue.take_next(paused, needed, room)?;
-        self.active = Some(Cleaning::new(work, sync_failures, paused));
-        Some(work)
+        Some((self.queue.take_next(paused, needed, room)?, paused))
+    }
+
+    /// The cleaning in progress.
+    fn cleaning(&mut self) -> &mut Cleaning {
+        self.active.as_mut().expect("a cleaning is in progress")
     }
 
     /// The current cleaning has ended; the table of the module says what happens next. Returns who
     /// has to learn of it.
+    ///
+    /// # Panics
+    /// If it may not end now, or if its work cannot end so.
     fn end(&mut self, ending: Ending, now: Nanos) -> Told {
-        let Cleaning { work, paused, .. } = self.active.take().expect("a cleaning is in progress");
+        let active = self.active.take().expect("a cleaning is in progress");
+        let Cleaning { work, paused, .. } = active;
+        assert!(active.may_end() && ending.fits(work), "{active:?} ends: {ending:?}");
         match ending {
             Ending::Done => {
                 // During a pause, mappings moved: that tells of no store.
@@ -139,13 +147,11 @@ impl Cleaner {
             }
             Ending::Failed(error) => self.end_failed(work, error, now),
             Ending::StillFailing(error) => {
-                debug_assert!(work.destages(), "{work:?}: {ending:?}");
                 self.retries.note_error(error);
                 Told::Nobody
             }
             Ending::Dropped => Told::Nobody,
             Ending::Unreadable => {
-                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
                 self.retries.note_unreadable();
                 self.queue.push_again(work);
                 // What can be read elsewhere comes before what cannot be read here.
@@ -155,18 +161,15 @@ impl Cleaner {
                 Told::Progress
             }
             Ending::Crowded => {
-                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
                 self.queue.put_back_crowded(work);
                 Told::Nobody
             }
             Ending::Postponed => {
-                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
                 self.queue.put_back(work);
                 self.apart.wait_for_end();
                 Told::Progress
             }
             Ending::Parked => {
-                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
                 self.queue.park(work);
                 Told::Nobody
             }
@@ -325,6 +328,14 @@ mod tests {
     use super::*;
     use crate::cleaner::work::R;
 
+    /// Begins the next work, if any may begin, with the first phase of a destage.
+    fn begin(cleaner: &mut Cleaner, needed: bool, room: MoveRoom) -> Option<Work> {
+        let (work, paused) = cleaner.take_next(needed, room)?;
+        let destaging = Destaging::new(VolumeSet::EMPTY, false, 0);
+        cleaner.active = Some(Cleaning::destage(work, paused, destaging));
+        Some(work)
+    }
+
     #[test]
     fn what_a_region_takes_in_does_not_make_up_for_what_could_not_be_read_of_it() {
         let mut cleaner = Cleaner::new(4, true);
@@ -352,13 +363,13 @@ mod tests {
         for (room, begins) in
             [(MoveRoom::Now, reclaim), (MoveRoom::Later, None), (MoveRoom::Never, None)]
         {
-            assert_eq!(paused().begin(0, true, room), begins, "{room:?}");
+            assert_eq!(begin(&mut paused(), true, room), begins, "{room:?}");
         }
         let mut cleaner = paused();
         for _ in 1..FAILURES_MAX {
             cleaner.retries.note_failed(IoError::Device);
         }
-        cleaner.begin(0, true, MoveRoom::Now);
+        begin(&mut cleaner, true, MoveRoom::Now);
         cleaner.end(Ending::Done, Nanos(1));
         assert!(cleaner.fails() && cleaner.retries.is_paused(), "moves tell of no store");
     }
@@ -367,7 +378,7 @@ mod tests {
     fn cleaning(work: Work, others: &[Work]) -> Cleaner {
         let mut cleaner = Cleaner::new(4, false);
         cleaner.push(work);
-        assert_eq!(cleaner.begin(0, true, MoveRoom::Never), Some(work));
+        assert_eq!(begin(&mut cleaner, true, MoveRoom::Never), Some(work));
         others.iter().for_each(|&other| cleaner.push(other));
         cleaner
     }
@@ -410,7 +421,7 @@ mod tests {
                 let shows = matches!(ending, Ending::Failed(_) | Ending::StillFailing(_));
                 assert!(!shows || cleaner.error() == error, "{case}");
                 cleaner.retry_now();
-                assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(next), "{case}");
+                assert_eq!(begin(&mut cleaner, false, MoveRoom::Never), Some(next), "{case}");
             }
             for ending in [Ending::Done, Ending::Dropped] {
                 for work in [Reclaim(R[1]), Destage(R[1]), Late(R[1]), Evict] {
@@ -429,7 +440,7 @@ mod tests {
         cleaner.push(Work::Destage(R[1]));
         for n in 1..=FAILURES_MAX {
             assert!(!cleaner.fails());
-            assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(Work::Destage(R[1])));
+            assert_eq!(begin(&mut cleaner, false, MoveRoom::Never), Some(Work::Destage(R[1])));
             let told = cleaner.end(Ending::Failed(IoError::NoSpace), Nanos(1));
             let given_up = n == FAILURES_MAX;
             assert_eq!(told == Told::Destage(IoError::NoSpace), given_up);
@@ -439,7 +450,7 @@ mod tests {
         assert!(cleaner.fails());
         cleaner.forgive();
         cleaner.push(Work::Destage(R[1]));
-        cleaner.begin(0, false, MoveRoom::Never);
+        begin(&mut cleaner, false, MoveRoom::Never);
         assert_eq!(cleaner.end(Ending::Failed(IoError::NoSpace), Nanos(1)), Told::Nobody);
     }
 
@@ -447,7 +458,7 @@ mod tests {
     fn failures_and_unreadable_attempts_are_counted_apart_until_one_succeeds() {
         let attempt = |cleaner: &mut Cleaner, ending| {
             cleaner.retry_now();
-            cleaner.begin(0, true, MoveRoom::Never).expect("the region waits");
+            begin(cleaner, true, MoveRoom::Never).expect("the region waits");
             cleaner.end(ending, Nanos(1));
         };
         let mut cleaner = Cleaner::new(4, false);
@@ -468,9 +479,9 @@ mod tests {
     fn moves_wait_for_room_that_comes_while_other_cleanings_go_on() {
         let mut cleaner = Cleaner::new(4, true);
         cleaner.push(Work::Reclaim(R[2]));
-        assert_eq!(cleaner.begin(0, true, MoveRoom::Later), None);
+        assert_eq!(begin(&mut cleaner, true, MoveRoom::Later), None);
         cleaner.push(Work::Evict);
-        assert_eq!(cleaner.begin(0, true, MoveRoom::Later), Some(Work::Evict));
+        assert_eq!(begin(&mut cleaner, true, MoveRoom::Later), Some(Work::Evict));
         assert_eq!(cleaner.queue.moves_next(), Some(R[2]));
     }
 
@@ -478,7 +489,7 @@ mod tests {
     fn a_round_for_evicted_blocks_cleans_no_region() {
         let mut cleaner = Cleaner::new(4, true);
         cleaner.push(Work::Evict);
-        assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(Work::Evict));
+        assert_eq!(begin(&mut cleaner, false, MoveRoom::Never), Some(Work::Evict));
         assert!(R.iter().all(|&region| !cleaner.is_cleaning(region)));
         assert!(cleaner.is_evicting() && cleaner.is_active());
     }

@@ -95,7 +95,7 @@ impl LifePhase {
 }
 
 /// See the module.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Lifecycle {
     phase: LifePhase,
     /// The operator has said that a stop will follow. This can be in any phase.

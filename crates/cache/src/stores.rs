@@ -107,9 +107,9 @@ impl Stores {
 
     // ---- turns ----
 
-    /// Whether [`Stores::take_turn`] may find work. `stops`: a destage or stop is in progress.
+    /// Whether [`Stores::take_turn`] may find work.
     #[inline]
-    pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
+    pub fn has_work(&self, world: &World) -> bool {
         let Volumes { shares, conditions, .. } = &world.volumes;
         debug_assert!(
             world.shards.iter().all(|shard| shard.tiers.flash.pins(conditions.left_out())),
@@ -117,7 +117,7 @@ impl Stores {
         );
         world.front.requests.count(RequestPlace::OverShare) > 0
             || !(shares.crowded() & !conditions.left_out()).is_empty()
-            || !conditions.failing().is_empty() && (world.lifecycle.is_stop_near() || stops())
+            || !conditions.failing().is_empty() && world.lifecycle.is_stopping()
             || !conditions.late.volumes().is_empty()
     }
 

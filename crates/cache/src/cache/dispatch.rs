@@ -6,14 +6,14 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::{AnswerKind, Event, Log, RecordEvent, RecoveryReport, StartEvent};
 
 use crate::cache::Cache;
+use crate::cache::procedures::{PROCEDURES, Procedure};
 use crate::cleaner::{Cleaner, Surroundings, Work};
 use crate::destage::{DestageEnd, Destaged};
 use crate::flash_condition::Jam;
 use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::pass_through::Others;
-use crate::shard::RegionMove;
-use crate::shard::{Forgotten, Shard};
+use crate::shard::{Forgotten, RegionMove};
 use crate::startup::Startup;
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
@@ -22,69 +22,6 @@ use crate::world::{Turn, shard_context};
 /// Number of events of the log to prefetch beyond the current one.
 const EVENTS_AHEAD: usize = 8;
 
-/// A part of the work between calls.
-struct Procedure {
-    /// Whether a turn would find anything to do.
-    is_due: fn(&Cache) -> bool,
-    /// One bounded turn, which may leave work for another; true if it did anything. Called when the procedure is
-    /// due.
-    take_turn: fn(&mut Cache) -> bool,
-}
-
-/// All procedures, in the order of their turns. What one gives to another is taken up in the same round where
-/// possible: what devices and the log have reported comes first, then the requests that it lets go on, then the
-/// work that makes room or changes a policy, and last what waits until all the others are quiet.
-const PROCEDURES: [Procedure; 13] = [
-    // Before the events of failed appends: the pieces concerned may wait now instead of failing.
-    Procedure { is_due: Cache::has_lost_log, take_turn: Cache::lose_log },
-    // Records enter, leave and move before anything decides by where they are.
-    Procedure { is_due: Cache::has_events, take_turn: Cache::handle_events },
-    // Ended requests give back their places, and starved pieces take freed frames, before more pieces need any.
-    Procedure {
-        is_due: |cache| !cache.world.front.finished.is_empty(),
-        take_turn: Cache::finish_requests,
-    },
-    Procedure {
-        is_due: |cache| cache.world.shards.iter().any(Shard::may_serve),
-        take_turn: Cache::serve_starved,
-    },
-    Procedure {
-        is_due: |cache| cache.world.may_resume(),
-        take_turn: |cache| cache.world.resume(&mut cache.stores, &cache.cleaner),
-    },
-    // A flush covers what the requests before it have written by now.
-    Procedure {
-        is_due: |cache| !cache.world.volumes.flushing.is_empty(),
-        take_turn: |cache| cache.world.step_flushes(),
-    },
-    // A cleaning may continue after a sync, and stores that it found to fail or to be late count from then on.
-    Procedure {
-        is_due: |cache| !cache.world.volumes.synced.is_empty(),
-        take_turn: Cache::handle_syncs,
-    },
-    Procedure { is_due: Cache::has_cleaning, take_turn: |cache| cache.clean(Cleaner::take_turn) },
-    Procedure {
-        is_due: |cache| cache.stores.has_work(&cache.world, || cache.is_ending_or_destaging()),
-        take_turn: Cache::tend_stores,
-    },
-    // These three wait until others are quiet. While older copies of stores are being completed, no change of
-    // policy may call their data clean.
-    Procedure {
-        is_due: |cache| cache.switch.is_under_way() && !cache.stamps.is_completing(),
-        take_turn: Cache::step_switch,
-    },
-    Procedure {
-        is_due: |cache| cache.pass_through.has_work(),
-        take_turn: Cache::step_pass_through,
-    },
-    Procedure {
-        is_due: |cache| cache.sealer.is_under_way(),
-        take_turn: |cache| cache.sealer.take_turn(&mut cache.world, &cache.cleaner),
-    },
-    // A destage ends, and a stop goes on, only after the others have seen this round's events.
-    Procedure { is_due: Cache::is_ending_or_destaging, take_turn: Cache::step_end },
-];
-
 impl Cache {
     /// Whether a turn of [`Cache::take_turn`] would find anything to do.
     #[inline]
@@ -92,25 +29,26 @@ impl Cache {
         PROCEDURES.iter().any(|procedure| (procedure.is_due)(self))
     }
 
-    /// One turn of all pending work; true if it did anything.
+    /// One turn of all pending work; true if it did anything, or if the log has answered what it did.
     pub(super) fn take_turn(&mut self) -> bool {
         let mut any = false;
-        for Procedure { is_due, take_turn } in PROCEDURES {
+        for Procedure { is_due, take_turn, .. } in PROCEDURES {
             any |= is_due(self) && take_turn(self);
         }
-        any
+        // A procedure may give the log a reason to answer, and report that it did nothing itself.
+        any || self.has_events() && !self.is_half_way()
     }
 
     /// Whether the log has failed and the other parts do not know it yet.
     #[inline]
-    fn has_lost_log(&self) -> bool {
+    pub(super) fn has_lost_log(&self) -> bool {
         !self.world.flash.is_lost()
             && self.world.log.as_ref().is_some_and(|log| log.error().is_some())
     }
 
     /// Whether the log has events, or records are to be forgotten or placed.
     #[inline]
-    fn has_events(&self) -> bool {
+    pub(super) fn has_events(&self) -> bool {
         self.world.log.as_ref().is_some_and(Log::has_events)
             || self.world.forgetting.is_some()
             || self.startup.must_place_records(&self.world)
@@ -118,26 +56,28 @@ impl Cache {
 
     /// Whether a region is being cleaned, or should be.
     #[inline]
-    fn has_cleaning(&self) -> bool {
+    pub(super) fn has_cleaning(&self) -> bool {
         !self.cleaner.is_idle() || self.world.shards.iter().any(|s| s.tiers.flash.wants_destage())
     }
 
     /// Whether a stop or a destage is in progress.
     #[inline]
-    fn is_ending_or_destaging(&self) -> bool {
+    pub(super) fn is_ending_or_destaging(&self) -> bool {
         self.world.lifecycle.is_past_service()
             || self.destages.is_under_way()
             || !self.world.front.internal_done.is_empty()
     }
 
-    fn finish_requests(&mut self) -> bool {
+    pub(super) fn finish_requests(&mut self) -> bool {
+        let mut any = false;
         while let Some(request) = self.world.front.pop_finished() {
             self.world.finish(request);
+            any = true;
         }
-        true
+        any
     }
 
-    fn serve_starved(&mut self) -> bool {
+    pub(super) fn serve_starved(&mut self) -> bool {
         let mut any = false;
         for n in 0..self.world.shards.len() {
             if self.world.shards[n].may_serve() {
@@ -147,24 +87,25 @@ impl Cache {
         any
     }
 
-    fn tend_stores(&mut self) -> bool {
+    pub(super) fn tend_stores(&mut self) -> bool {
         let turn = self.stores.take_turn(&mut self.world, &mut self.cleaner, &mut self.stamps);
         self.act_on(turn)
     }
 
-    fn step_switch(&mut self) -> bool {
-        let Cache { world, cleaner, destages, .. } = self;
-        self.switch.take_turn(world, cleaner, destages)
+    pub(super) fn step_switch(&mut self) -> bool {
+        // While older copies of stores are being completed, no change may call their data clean.
+        let Cache { world, cleaner, destages, stamps, .. } = self;
+        !stamps.is_completing() && self.switch.take_turn(world, cleaner, destages)
     }
 
-    fn step_pass_through(&mut self) -> bool {
+    pub(super) fn step_pass_through(&mut self) -> bool {
         let Cache { world, cleaner, stamps, destages, .. } = self;
         let others = Others { cleaner, stamps, destages };
         self.pass_through.take_turn(world, others, self.sealer.is_under_way())
     }
 
     /// A turn of a destage, then one of a stop.
-    fn step_end(&mut self) -> bool {
+    pub(super) fn step_end(&mut self) -> bool {
         let any = self.step_destage();
         let Cache { world, cleaner, destages, .. } = self;
         any | self.stop.take_turn(world, cleaner, destages)
@@ -232,7 +173,7 @@ impl Cache {
 
     // ---- the log ----
 
-    fn handle_events(&mut self) -> bool {
+    pub(super) fn handle_events(&mut self) -> bool {
         let mut any = false;
         while self.forget_region(&mut any)
             && self.world.log.as_ref().is_some_and(Log::has_events)
@@ -400,8 +341,10 @@ impl Cache {
         }
     }
 
-    fn handle_syncs(&mut self) -> bool {
+    pub(super) fn handle_syncs(&mut self) -> bool {
+        let mut any = false;
         while let Some((volume, waiter, result)) = self.world.volumes.synced.pop() {
+            any = true;
             match waiter {
                 SyncWaiter::Cleaner => self.cleaner.synced(),
                 SyncWaiter::Apart => self.cleaner.synced_apart(volume),
@@ -416,7 +359,7 @@ impl Cache {
                 SyncWaiter::Request(_) => unreachable!("requests learn of syncs immediately"),
             }
         }
-        true
+        any
     }
 
     /// Gives up on flash if cleaning cannot succeed.
@@ -436,7 +379,7 @@ impl Cache {
 
     /// The log has failed: no record is written to flash until the next start. All parts are
     /// notified.
-    fn lose_log(&mut self) -> bool {
+    pub(super) fn lose_log(&mut self) -> bool {
         let world = &mut self.world;
         world.flash.lose();
         world.set_jam(Jam::None);
@@ -459,6 +402,21 @@ mod tests {
     use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
     use forebay_flash::LogError;
+
+    #[test]
+    fn a_change_of_policy_waits_until_older_stores_are_complete() {
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig::new(1 << 16));
+        cache.start(Nanos(0), Open::RECOVER);
+        cache.stamps.begin_completing(Volume(0));
+        let through = Order::SetPolicy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        cache.handle_order(Nanos(0), through);
+        while cache.poll_effect(&mut Vec::new()).is_some() {}
+        cache.check_turns();
+        assert!(!cache.destages.is_under_way(), "the change has begun");
+        cache.handle_order(Nanos(0), Order::EndCompletion);
+        assert!(cache.destages.is_under_way());
+    }
 
     #[test]
     fn the_end_of_a_destage_lets_no_request_go_that_a_change_of_policy_holds() {

@@ -7,16 +7,19 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, LogStats, RecoveryProgress, Stamp};
 
 use crate::allocation::Holdings;
+use crate::budget::CallBudget;
 use crate::cache::Cache;
+use crate::cache::procedures::{PROCEDURES, Procedure};
 use crate::config::CacheConfig;
 use crate::destage::DestageError;
 use crate::flash_condition::Jam;
 use crate::front::Front;
+use crate::lifecycle::Lifecycle;
 use crate::published;
 use crate::shard::{EntryId, Shard};
 use crate::stats::{CacheStats, VolumeStats};
 use crate::switch::PolicyError;
-use crate::world::sooner;
+use crate::world::{World, sooner};
 
 /// The likely place of a block in the index ([`Cache::prefetch_entry`]).
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +27,20 @@ pub struct Sought {
     shard: u32,
     entry: Option<EntryId>,
     key: BlockKey,
+}
+
+/// What a turn may change, as far as it is cheap to compare.
+#[derive(PartialEq, Debug)]
+struct Observed {
+    /// Whether an effect is left.
+    effects: bool,
+    notices: usize,
+    lifecycle: Lifecycle,
+    timeout: Option<Nanos>,
+    requests: usize,
+    dirty_blocks: u64,
+    stats: CacheStats,
+    log: Option<LogStats>,
 }
 
 impl Cache {
@@ -178,6 +195,54 @@ impl Cache {
     #[doc(hidden)]
     pub fn check_requests(&self) {
         self.world.check_requests();
+    }
+
+    /// Checks what must hold when no effect is left to poll: a turn of any procedure, due or not, finds nothing to
+    /// do; and before the time of [`Cache::poll_timeout`], a timeout finds nothing to do either.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    #[doc(hidden)]
+    pub fn check_turns(&mut self) {
+        // What a call has left to the next one is due then; a cache that refuses to serve does nothing. A round of
+        // the queues takes a step in any turn of its shard, and nothing waits for its end.
+        let mut shards = self.world.shards.iter_mut();
+        let in_round = shards.any(|shard| shard.tiers.flash.queues().is_some_and(|q| q.is_busy()));
+        if self.is_half_way() || self.world.lifecycle.has_failed() || in_round {
+            return;
+        }
+        let before = self.observe();
+        assert!(!before.effects, "an effect is left");
+        // The steps that the last call may still take are left to calls that begin no budget of their own.
+        let budget = core::mem::replace(&mut self.world.budget, CallBudget::UNLIMITED);
+        for Procedure { name, is_due, take_turn } in PROCEDURES {
+            let due = is_due(self);
+            assert!(!take_turn(self), "{name}: a turn finds something to do, due: {due}");
+        }
+        assert_eq!(before, self.observe(), "a turn claims that it did nothing");
+        // With stores that are known to fail, each timeout judges how long requests have waited, whatever its time.
+        let fails = !self.world.volumes.conditions.failing().is_empty();
+        if !fails && before.timeout.is_none_or(|at| at > self.world.now) {
+            self.note_time();
+            assert!(!self.take_turn(), "a turn finds something to do before it is time");
+            assert_eq!(before, self.observe(), "something happens before it is time");
+        }
+        self.world.budget = budget;
+    }
+
+    fn observe(&self) -> Observed {
+        let World { effects, notices, lifecycle, front, volumes, stats, log, .. } = &self.world;
+        Observed {
+            effects: !effects.is_empty() || log.as_ref().is_some_and(Log::has_effects),
+            notices: notices.len(),
+            lifecycle: *lifecycle,
+            timeout: self.poll_timeout(),
+            requests: front.requests.in_use(),
+            dirty_blocks: volumes.dirty_blocks,
+            // In a hopeless jam, each review of those who wait counts, even if it refuses nothing.
+            stats: CacheStats { jams: 0, ..*stats },
+            log: log.as_ref().map(|log| *log.stats()),
+        }
     }
 
     /// The state of the cache in words, for a bug report.

@@ -7,7 +7,8 @@ use forebay_effect::IoError;
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, RegionIndex};
 
-use super::{Cleaning, Phase, Surroundings, Work, Writing};
+use super::phase::Writing;
+use super::{Destaging, Surroundings, Work};
 use crate::cache::VOLUMES_MAX;
 use crate::shard::Shard;
 use crate::volume::SyncWaiter;
@@ -154,12 +155,12 @@ impl LateWrites {
     /// records of the region to reclaim: those that it waits for, and all that have not.
     pub fn part(
         &mut self,
-        active: &mut Cleaning,
+        work: Work,
+        active: &mut Destaging,
         s: &mut Surroundings<'_>,
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
-        let Phase::Writing(writing) = &mut active.phase else { return false };
-        let Writing { since, shards, .. } = *writing;
+        let Writing { since, shards, .. } = *active.writing();
         if is_whole(s) || s.world.flash.is_lost() || s.world.volumes.len() < 2 {
             self.ask_at = None;
             return false;
@@ -171,7 +172,7 @@ impl LateWrites {
                 awaited |= volumes;
             }
         }
-        note_taken(writing, s, awaited);
+        note_taken(active.writing(), s, awaited);
         if !self.may_ask(s.world.now) {
             return false;
         }
@@ -181,7 +182,7 @@ impl LateWrites {
             return false;
         }
         let untaken = active.failed | active.skipped | awaited;
-        if let Work::Reclaim(region) = active.work
+        if let Work::Reclaim(region) = work
             && !may_settle(s.world, region, awaited, untaken)
         {
             self.refuse(s.world.now);
@@ -196,7 +197,7 @@ impl LateWrites {
         for shard in &mut s.world.shards {
             shard.destager.part(&mut shard.tiers, awaited);
         }
-        writing.awaited = VolumeSet::EMPTY;
+        active.writing().awaited = VolumeSet::EMPTY;
         active.part(awaited);
         self.check_shards(&s.world.shards);
         s.world.stats.cleanings_parted += 1;

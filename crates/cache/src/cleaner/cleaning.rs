@@ -8,8 +8,12 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, Layout, MoveRoom, RegionIndex};
 
 use super::apart::{is_whole, note_taken};
-use super::reclaim::{Left, Reclaimed, room_to_carry};
-use super::{Cleaner, Ending, Phase, ReclaimProgress, Told, Work, Writing};
+use super::phase::Writing;
+use super::reclaim::{Left, Reclaimed, begin_moving, room_to_carry};
+use super::{
+    Cleaner, Cleaning, CleaningState, DestagePhase, Destaging, Ending, ReclaimPhase,
+    ReclaimProgress, Told, Work,
+};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target};
 use crate::stamp::Stamps;
@@ -30,16 +34,16 @@ pub(crate) struct Surroundings<'a> {
 impl Cleaner {
     /// The records of the region to clean are durable, or could not be made durable.
     pub fn logged(&mut self, s: &mut Surroundings<'_>, result: Outcome) -> Turn {
-        let Some(active) = &mut self.active else { return Turn::Nothing };
-        let Phase::Logging { newest } = active.phase else {
-            debug_assert!(false, "the log synced for a cleaning in phase {:?}", active.phase);
+        // A stop has cut the cleaning.
+        if self.active.is_none() {
             return Turn::Nothing;
-        };
+        }
+        let newest = self.cleaning().destaging().newest_logging();
         if let Err(error) = result {
             return self.abandon(s.world, error);
         }
-        active.phase = Phase::Stamping { newest };
-        self.step_stamps(s)
+        self.cleaning().destaging().enter(DestagePhase::Stamping { newest });
+        self.step_stamping(s, newest)
     }
 
     /// The chosen records will not be durable, or no stamp will cover them.
@@ -67,7 +71,7 @@ impl Cleaner {
 
     /// The chosen records are written to the stores.
     fn write_chosen(&mut self, s: &mut Surroundings<'_>) {
-        let Some(active) = &mut self.active else { return };
+        let active = self.cleaning().destaging();
         let mut awaited = VolumeSet::EMPTY;
         let late = s.world.volumes.conditions.late.volumes();
         let skipped = active.skipped | active.failed;
@@ -76,7 +80,7 @@ impl Cleaner {
             awaited |= shard.destager.chosen_volumes() & !skipped;
             shard.destager.begin(skipped, several, late);
         }
-        active.phase = Phase::Writing(Writing { since: s.world.now, awaited, shards: 0 });
+        active.enter(DestagePhase::Writing(Writing { since: s.world.now, awaited, shards: 0 }));
     }
 
     /// The log has stopped: nothing more is cleaned, and the current cleaning ends early. Returns
@@ -89,22 +93,30 @@ impl Cleaner {
         self.retries.retry_now();
         let apart = !self.apart.is_empty();
         let Some(active) = &self.active else { return !apart };
-        match active.phase {
-            Phase::Choosing | Phase::Logging { .. } | Phase::Stamping { .. } => {
-                self.end(Ending::Dropped, world.now);
-                abandon_chosen(world);
+        match active.state() {
+            CleaningState::Destaging(destaging) => match destaging.phase() {
+                DestagePhase::Choosing
+                | DestagePhase::Logging { .. }
+                | DestagePhase::Stamping { .. } => {
+                    self.end(Ending::Dropped, world.now);
+                    abandon_chosen(world);
+                }
+                DestagePhase::Writing(_) => {
+                    world.shards.iter_mut().for_each(|shard| shard.destager.cut());
+                    return false;
+                }
+                DestagePhase::Syncing { .. } | DestagePhase::Settling { .. } => return false,
+            },
+            CleaningState::Reclaiming(ReclaimPhase::Releasing) => {
+                _ = self.end(Ending::Dropped, world.now);
             }
-            Phase::Releasing { .. } => _ = self.end(Ending::Dropped, world.now),
-            Phase::Writing(_) => {
-                world.shards.iter_mut().for_each(|shard| shard.destager.cut());
-                return false;
-            }
-            Phase::Syncing { .. } | Phase::Settling { .. } => return false,
             // They only ask the log, which refuses.
-            Phase::Moving { .. }
-            | Phase::Carrying { .. }
-            | Phase::Picking { .. }
-            | Phase::Reinserting { .. } => {}
+            CleaningState::Reclaiming(
+                ReclaimPhase::Moving { .. }
+                | ReclaimPhase::Carrying
+                | ReclaimPhase::Picking { .. }
+                | ReclaimPhase::Reinserting,
+            ) => {}
         }
         !apart
     }
@@ -124,8 +136,6 @@ impl Cleaner {
 
         let mut any = !self.apart.is_empty() && self.apart.step(s);
         any |= self.begin_next(s, may);
-        any |= self.step_choice(s.world);
-        any |= self.step_moves(s);
         self.step_phase(s).or(any)
     }
 
@@ -136,39 +146,39 @@ impl Cleaner {
         let may = self.apart.let_begin(is_whole(s)) && may && !s.world.holds.cleanings;
 
         let room = self.room_to_reclaim(s.world);
-        if !may || self.begin(s.world.volumes.conditions.sync_failures(), wanted, room).is_none() {
-            return false;
-        }
-        if !self.begin_moving(s.world) {
-            self.begin_choosing(s);
-        }
+        let next = may.then(|| self.take_next(wanted, room)).flatten();
+        let Some((work, paused)) = next else { return false };
+        self.active = Some(match work {
+            Work::Reclaim(region) if begin_moving(s, region) => Cleaning::moves(region, paused),
+            _ => Cleaning::destage(work, paused, self.begin_choosing(s, work)),
+        });
         true
     }
 
     /// The cleaning in progress takes the next step of its phase.
     fn step_phase(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let Some(active) = &self.active else { return Turn::Nothing };
-        match active.phase {
-            Phase::Writing(_) => self.step_writing(s),
-            Phase::Syncing { left: 0 } => self.begin_settling(s),
-            Phase::Settling { failed } => self.step_settling(s, failed),
-            Phase::Picking { region, shard, pages } => self.step_picking(s, region, (shard, pages)),
-            Phase::Carrying { region } => self.step_carry(s, region),
-            Phase::Reinserting { region } => self.step_reinsertions(s, region),
-            Phase::Stamping { .. } | Phase::Releasing { .. } => self.step_stamps(s),
-            Phase::Choosing
-            | Phase::Logging { .. }
-            | Phase::Moving { .. }
-            | Phase::Syncing { .. } => Turn::Nothing,
+        match active.state() {
+            CleaningState::Destaging(destaging) => match destaging.phase() {
+                DestagePhase::Choosing => Turn::from(self.step_choice(s.world)),
+                DestagePhase::Stamping { newest } => self.step_stamping(s, newest),
+                DestagePhase::Writing(_) => self.step_writing(s),
+                DestagePhase::Syncing { left: 0 } => self.begin_settling(s),
+                DestagePhase::Settling { failed } => self.step_settling(s, failed),
+                DestagePhase::Logging { .. } | DestagePhase::Syncing { .. } => Turn::Nothing,
+            },
+            CleaningState::Reclaiming(phase) => {
+                self.step_reclaim(s, active.work.reclaimed(), *phase)
+            }
         }
     }
 
     /// Continues to write the chosen records; when all are written, syncs their stores.
     fn step_writing(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        let Some(active) = &mut self.active else { return Turn::Nothing };
-        let Phase::Writing(writing) = &mut active.phase else { return Turn::Nothing };
+        let work = self.cleaning().work;
+        let active = self.active.as_mut().expect("a cleaning is writing").destaging();
         for n in 0..s.world.shards.len() {
-            if writing.shards >> n & 1 == 1 {
+            if active.writing().shards >> n & 1 == 1 {
                 continue;
             }
             let shard = &mut s.world.shards[n];
@@ -181,18 +191,18 @@ impl Cleaner {
             active.failed |= failed & !active.skipped;
             active.error = active.error.or(error);
             active.unreadable |= unreadable;
-            writing.shards |= 1 << n;
+            active.writing().shards |= 1 << n;
         }
-        if writing.shards.count_ones() as usize != s.world.shards.len() {
+        if active.writing().shards.count_ones() as usize != s.world.shards.len() {
             let may_settle = |world: &World, region, awaited, untaken| {
                 self.progress.may_carry(world, awaited)
                     && room_to_carry(&self.retries, world, region, untaken, true) == MoveRoom::Now
             };
-            return Turn::from(self.apart.part(active, s, may_settle));
+            return Turn::from(self.apart.part(work, active, s, may_settle));
         }
 
         if !is_whole(s) {
-            note_taken(writing, s, VolumeSet::EMPTY);
+            note_taken(active.writing(), s, VolumeSet::EMPTY);
         }
         self.apart.end_asking();
         self.begin_syncing(s)
@@ -200,12 +210,12 @@ impl Cleaner {
 
     /// Syncs the stores that were written to; without any, the cleaning continues at once.
     fn begin_syncing(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        let active = self.active.as_mut().expect("a cleaning has written");
+        let active = self.cleaning().destaging();
         if s.world.mode.sabotage.is(Bug::RegionFreedBeforeSync) {
             active.volumes = VolumeSet::EMPTY;
         }
         let volumes = active.volumes;
-        active.phase = Phase::Syncing { left: volumes.len() };
+        active.enter(DestagePhase::Syncing { left: volumes.len() });
         for volume in volumes.iter() {
             s.world.volumes.sync(volume, SyncWaiter::Cleaner, &mut s.world.effects);
         }
@@ -214,10 +224,10 @@ impl Cleaner {
 
     /// The stores are synced, or could not be: their records begin to count as clean.
     fn begin_settling(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        let active = self.active.as_mut().expect("a cleaning has synced its stores");
+        let active = self.cleaning().destaging();
         // Data written before a failed sync may be gone though a later one succeeded.
         let failed = s.world.volumes.conditions.unsynced_since(active.sync_failures);
-        active.phase = Phase::Settling { failed };
+        active.enter(DestagePhase::Settling { failed });
         self.step_settling(s, failed).or(true)
     }
 
@@ -227,38 +237,36 @@ impl Cleaner {
     }
 
     /// Begins to choose the records to destage.
-    fn begin_choosing(&mut self, s: &mut Surroundings<'_>) {
-        let Some(active) = &mut self.active else { return };
-        let (target, dirty) = (active.work.target(), s.world.volumes.dirty_blocks > 0);
-        active.whole = s.destages.is_cleaning();
-        active.skipped = to_skip(s, &self.progress, active.work, active.whole);
+    fn begin_choosing(&mut self, s: &mut Surroundings<'_>, work: Work) -> Destaging {
+        let dirty = s.world.volumes.dirty_blocks > 0;
+        let whole = s.destages.is_cleaning();
+        let mut skipped = to_skip(s, &self.progress, work, whole);
         // An older version must not reach a store after a newer one.
         self.apart.check_shards(&s.world.shards);
         if !s.world.mode.sabotage.is(Bug::ApartOvertaken) {
-            active.skipped |= self.apart.volumes();
+            skipped |= self.apart.volumes();
         }
         for shard in &mut s.world.shards {
-            shard.destager.choose(&mut shard.tiers, target, dirty, active.skipped);
+            shard.destager.choose(&mut shard.tiers, work.target(), dirty, skipped);
         }
+        Destaging::new(skipped, whole, s.world.volumes.conditions.sync_failures())
     }
 
     /// Continues choosing; when all are chosen, makes them durable in the log. Returns whether it
     /// did that.
     fn step_choice(&mut self, world: &mut World) -> bool {
-        let Some(active) = self.active.as_mut().filter(|a| a.phase == Phase::Choosing) else {
-            return false;
-        };
         for shard in &mut world.shards {
             if !shard.destager.choose_step(&mut shard.tiers, &mut shard_context!(world)) {
                 return false;
             }
         }
         let log = world.log.as_mut().expect("only a log has regions");
+        let active = self.cleaning();
         let newest = match active.work.target() {
             Target::Region(region) => log.newest_batch(region),
             Target::Coldest => log.complete_batch(),
         };
-        active.phase = Phase::Logging { newest };
+        active.destaging().enter(DestagePhase::Logging { newest });
         log.sync_written(Ticket::Cleaner.encode());
         true
     }
@@ -271,23 +279,29 @@ impl Cleaner {
                 return Turn::Nothing;
             }
         }
-        let volumes = self.active.as_ref().map_or(VolumeSet::EMPTY, |active| active.volumes);
+        let volumes = self.cleaning().destaging().volumes;
         s.stamps.note_taken_over(volumes & !failed);
         self.end_writing(s, failed & volumes).or(true)
     }
 
     /// A cleaning that waits for stamps continues, or has them ordered.
     pub fn step_stamps(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        match self.active.as_ref().map(|active| active.phase) {
-            Some(Phase::Stamping { newest }) => self.step_stamping(s, newest),
-            Some(Phase::Releasing { region }) => self.step_releasing(s, region),
-            _ => Turn::Nothing,
+        let Some(active) = &self.active else { return Turn::Nothing };
+        match active.state() {
+            CleaningState::Destaging(destaging) => match destaging.phase() {
+                DestagePhase::Stamping { newest } => self.step_stamping(s, newest),
+                _ => Turn::Nothing,
+            },
+            CleaningState::Reclaiming(ReclaimPhase::Releasing) => {
+                self.step_releasing(s, active.work.reclaimed())
+            }
+            CleaningState::Reclaiming(_) => Turn::Nothing,
         }
     }
 
     /// The chosen records, of batches up to `newest`, are written when the stamps of their stores have seen them.
     fn step_stamping(&mut self, s: &mut Surroundings<'_>, newest: BatchSequence) -> Turn {
-        let Some(active) = &mut self.active else { return Turn::Nothing };
+        let active = self.cleaning().destaging();
         let shards = s.world.shards.iter();
         let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
         let wanted = s.stamps.unseen(chosen & !(active.skipped | active.failed), newest);
@@ -314,7 +328,7 @@ impl Cleaner {
     }
 
     /// The region is given back when the stamps of the stores say that they have all of its data.
-    fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
+    pub(super) fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         // A failing store's stamp must not delay the other volumes.
         let wanted = s.stamps.owed() & !s.world.volumes.conditions.failing();
         let failed = s.stamps.take_failed(wanted);
@@ -335,13 +349,14 @@ impl Cleaner {
 
     /// The destaged records are clean now, except for the volumes whose sync failed.
     fn end_writing(&mut self, s: &mut Surroundings<'_>, unsynced: VolumeSet) -> Turn {
-        let Some(active) = &self.active else { return Turn::Nothing };
+        let work = self.cleaning().work;
+        let active = self.cleaning().destaging();
         let written = match active.error {
             Some(error) => Err(error),
             None if !unsynced.is_empty() => Err(IoError::Device),
             None => Ok(()),
         };
-        let failed = active.failed | unsynced;
+        let (failed, skipped) = (active.failed | unsynced, active.skipped);
         s.stores.note_cleaned(
             s.world,
             active.volumes,
@@ -354,7 +369,6 @@ impl Cleaner {
             return Turn::Something;
         }
 
-        let (work, skipped) = (active.work, active.skipped);
         let owes = self.note_owed(s);
         // A store that is known to fail must not delay the others.
         let known = (failed & !s.world.volumes.conditions.failing()).is_empty();
@@ -381,14 +395,15 @@ impl Cleaner {
     /// Whether the region still holds dirty records after this cleaning. A destage learns of what it could not
     /// write.
     fn note_owed(&mut self, s: &mut Surroundings<'_>) -> bool {
-        let Some(active) = &self.active else { return false };
-        let Some(region) = active.work.region() else { return false };
+        let work = self.cleaning().work;
+        let Some(region) = work.region() else { return false };
+        let active = self.cleaning().destaging();
         // Another attempt would not help unreadable records. But their region cannot be reused, and the log must
         // learn of that.
         let owes = active.unreadable
             || s.world.shards.iter().any(|shard| shard.tiers.blocks.region_is_dirty(region));
         let leaves_out = active.whole && !active.skipped.is_empty();
-        if owes && active.work.destages() {
+        if owes && work.destages() {
             self.account.note_unread(region);
             if leaves_out {
                 s.destages.fail(self.retries.error());
@@ -429,11 +444,7 @@ impl Cleaner {
 
     /// One of the stores that were written is synced.
     pub fn synced(&mut self) {
-        if let Some(active) = &mut self.active
-            && let Phase::Syncing { left } = &mut active.phase
-        {
-            *left -= 1;
-        }
+        self.cleaning().destaging().note_synced();
     }
 }
 

@@ -2,6 +2,8 @@
 
 use forebay_effect::IoError;
 
+use super::Work;
+
 /// How a cleaning has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ending {
@@ -26,6 +28,17 @@ pub(super) enum Ending {
 }
 
 impl Ending {
+    /// Whether this work can end so.
+    pub fn fits(self, work: Work) -> bool {
+        match self {
+            Ending::Done | Ending::Failed(_) | Ending::Dropped => true,
+            Ending::StillFailing(_) => work.destages(),
+            Ending::Unreadable | Ending::Crowded | Ending::Postponed | Ending::Parked => {
+                work.reclaims()
+            }
+        }
+    }
+
     /// Whether it counts as an attempt that is to be repeated.
     pub fn is_failure(self) -> bool {
         match self {

@@ -5,7 +5,7 @@
 use forebay_effect::Outcome;
 use forebay_flash::{Geometry, Layout, Log, LogStats, MoveRoom, RegionIndex};
 
-use super::{Cleaner, Ending, Phase, Retries, Surroundings, Work};
+use super::{Cleaner, Ending, ReclaimPhase, Retries, Surroundings};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
@@ -61,8 +61,24 @@ pub(super) struct Left {
 }
 
 impl Cleaner {
+    /// The cleaning takes the next step of emptying its region.
+    pub(super) fn step_reclaim(
+        &mut self,
+        s: &mut Surroundings<'_>,
+        region: RegionIndex,
+        phase: ReclaimPhase,
+    ) -> Turn {
+        match phase {
+            ReclaimPhase::Moving { failed } => Turn::from(self.step_moves(s, region, failed)),
+            ReclaimPhase::Carrying => self.step_carry(s, region),
+            ReclaimPhase::Picking { shard, pages } => self.step_picking(s, region, (shard, pages)),
+            ReclaimPhase::Reinserting => self.step_reinsertions(s, region),
+            ReclaimPhase::Releasing => self.step_releasing(s, region),
+        }
+    }
+
     /// Carries on the remaining records of the region to reclaim.
-    pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
+    fn step_carry(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         let (mut busy, mut unreadable) = (false, false);
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
@@ -123,15 +139,14 @@ impl Cleaner {
 
     /// Shard `n` begins to choose the records worth keeping, in its share of `pages` pages.
     fn pick(&mut self, world: &mut World, region: RegionIndex, (n, pages): (usize, u32)) {
-        let Some(active) = &mut self.active else { return };
-        active.phase = Phase::Picking { region, shard: n, pages };
+        self.cleaning().enter(ReclaimPhase::Picking { shard: n, pages });
         let share = pages / (world.shards.len() - n) as u32;
         let shard = &mut world.shards[n];
         shard.destager.reinsert_choose(&mut shard.tiers, region, share);
     }
 
     /// Continues choosing; when every shard has chosen, begins to insert the records again.
-    pub(super) fn step_picking(
+    fn step_picking(
         &mut self,
         s: &mut Surroundings<'_>,
         region: RegionIndex,
@@ -145,18 +160,12 @@ impl Cleaner {
             self.pick(s.world, region, (n + 1, pages - taken));
             return Turn::Something;
         }
-        if let Some(active) = &mut self.active {
-            active.phase = Phase::Reinserting { region };
-        }
+        self.cleaning().enter(ReclaimPhase::Reinserting);
         self.step_reinsertions(s, region).or(true)
     }
 
     /// Continues inserting the chosen records again.
-    pub(super) fn step_reinsertions(
-        &mut self,
-        s: &mut Surroundings<'_>,
-        region: RegionIndex,
-    ) -> Turn {
+    fn step_reinsertions(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
@@ -179,10 +188,8 @@ impl Cleaner {
     /// All dirty records of the region are taken care of. It is freed when the stores' stamps cover
     /// it too.
     fn begin_release(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
-        if let Some(active) = &mut self.active {
-            active.phase = Phase::Releasing { region };
-        }
-        self.step_stamps(s)
+        self.cleaning().enter(ReclaimPhase::Releasing);
+        self.step_releasing(s, region)
     }
 
     /// The stamps cover the region.
@@ -243,9 +250,7 @@ impl Cleaner {
         region: RegionIndex,
         carried: VolumeSet,
     ) -> Turn {
-        if let Some(active) = &mut self.active {
-            active.phase = Phase::Carrying { region };
-        }
+        self.cleaning().enter(ReclaimPhase::Carrying);
         self.progress.note_reclaimed();
         for shard in &mut s.world.shards {
             shard.destager.carry_begin(&shard.tiers, region, carried);
@@ -266,29 +271,13 @@ impl Cleaner {
         }
     }
 
-    /// Begins to move the mappings of the region to reclaim, if regions are reclaimed that way;
-    /// else the region is cleaned, and its records are dropped.
-    pub(super) fn begin_moving(&mut self, world: &mut World) -> bool {
-        let Some(active) = &mut self.active else { return false };
-        let log = world.log.as_ref().expect("only a log has regions");
-        let Work::Reclaim(region) = active.work else { return false };
-        if log.layout() != Layout::Slots {
-            return false;
-        }
-        if room_for_moves(world, region) != MoveRoom::Now {
-            world.stats.regions_dropped += 1;
-            return false;
-        }
-        active.phase = Phase::Moving { region, failed: false };
-        for shard in &mut world.shards {
-            shard.tiers.flash.move_begin(&mut shard.tiers.blocks, &shard_context!(world), region);
-        }
-        true
-    }
-
-    pub(super) fn step_moves(&mut self, s: &mut Surroundings<'_>) -> bool {
-        let Some(active) = &mut self.active else { return false };
-        let Phase::Moving { region, failed } = &mut active.phase else { return false };
+    /// Continues to move the mappings of the region. `failed`: the log has not taken one of them.
+    fn step_moves(
+        &mut self,
+        s: &mut Surroundings<'_>,
+        region: RegionIndex,
+        mut failed: bool,
+    ) -> bool {
         let (mut done, mut given) = (true, false);
         for shard in &mut s.world.shards {
             match shard.tiers.flash.move_step(&mut shard.tiers.blocks, &mut shard_context!(s.world))
@@ -296,10 +285,12 @@ impl Cleaner {
                 MoveState::Busy | MoveState::More => done = false,
                 MoveState::Given => (done, given) = (false, true),
                 MoveState::Done => {}
-                MoveState::Failed => *failed = true,
+                MoveState::Failed => failed = true,
             }
         }
-        let (region, failed) = (*region, *failed);
+        if failed {
+            self.cleaning().note_move_failed();
+        }
         let log = s.world.log.as_mut().expect("only a log has regions");
         if given {
             log.close_notes();
@@ -322,6 +313,24 @@ impl Cleaner {
         }
         true
     }
+}
+
+/// Begins to move the mappings of the region to reclaim, if regions are reclaimed that way;
+/// else the region is cleaned, and its records are dropped.
+pub(super) fn begin_moving(s: &mut Surroundings<'_>, region: RegionIndex) -> bool {
+    let world = &mut *s.world;
+    let log = world.log.as_ref().expect("only a log has regions");
+    if log.layout() != Layout::Slots {
+        return false;
+    }
+    if room_for_moves(world, region) != MoveRoom::Now {
+        world.stats.regions_dropped += 1;
+        return false;
+    }
+    for shard in &mut world.shards {
+        shard.tiers.flash.move_begin(&mut shard.tiers.blocks, &shard_context!(world), region);
+    }
+    true
 }
 
 /// The room to carry on the remaining records; `Never` if they must not be. Unreadable records are given up as lost

@@ -27,6 +27,17 @@ impl Work {
         }
     }
 
+    /// The region that the log wants to reuse.
+    ///
+    /// # Panics
+    /// If it is other work.
+    pub fn reclaimed(self) -> RegionIndex {
+        match self {
+            Work::Reclaim(region) => region,
+            other => panic!("{other:?} reclaims no region"),
+        }
+    }
+
     /// The records that it cleans.
     pub fn target(self) -> Target {
         self.region().map_or(Target::Coldest, Target::Region)

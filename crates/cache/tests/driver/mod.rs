@@ -13,6 +13,9 @@ use forebay_flash::Geometry;
 pub const BLOCK: u64 = 4096;
 pub const BACKING: Device = Device::Backing(Volume(0));
 
+/// In the first polls of a driver, the whole state before and after turns without work is compared: that takes long.
+const DESCRIBED: u32 = 100;
+
 /// Holds the cache, what it asked of devices, and the replies it gave.
 pub struct Driver {
     pub cache: Cache,
@@ -21,6 +24,7 @@ pub struct Driver {
     pub copies: u64,
     pub zeroed: Vec<(Place, u32)>,
     pub next: u64,
+    polls: u32,
 }
 
 impl Driver {
@@ -48,7 +52,7 @@ impl Driver {
         let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
         cache.start(Nanos(0), open);
         let (pending, replies, zeroed) = (Vec::new(), Vec::new(), Vec::new());
-        let mut driver = Driver { cache, pending, replies, copies: 0, zeroed, next: 0 };
+        let mut driver = Driver { cache, pending, replies, copies: 0, zeroed, next: 0, polls: 0 };
         driver.poll();
         if has_flash {
             driver.settle();
@@ -71,6 +75,12 @@ impl Driver {
             }
         }
         self.cache.check_requests();
+        self.polls += 1;
+        let before = (self.polls <= DESCRIBED).then(|| self.cache.describe());
+        self.cache.check_turns();
+        if let Some(before) = before {
+            assert_eq!(before, self.cache.describe(), "a turn without work changes something");
+        }
     }
 
     pub fn request(&mut self, op: Op, flags: Flags, offset: u64, length: u64) -> u64 {
