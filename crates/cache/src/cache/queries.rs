@@ -13,7 +13,7 @@ use crate::destage::DestageError;
 use crate::flash_condition::Jam;
 use crate::front::Front;
 use crate::published;
-use crate::shard::{EntryId, Shard};
+use crate::shard::{EntryId, Shard, check_blocks};
 use crate::stats::{CacheStats, VolumeStats};
 use crate::switch::PolicyError;
 use crate::world::sooner;
@@ -178,6 +178,19 @@ impl Cache {
     #[doc(hidden)]
     pub fn check_requests(&self) {
         self.world.check_requests();
+    }
+
+    /// Checks what must hold between calls of the cached blocks: each is in a state that may last, and the counts
+    /// over all blocks are right. The time that this takes depends on the number of blocks. A bug that was planted
+    /// ([`Cache::sabotage`]) is left to the caller's own checks.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    #[doc(hidden)]
+    pub fn check_blocks(&self) {
+        if self.world.mode.sabotage.bug().is_none() {
+            check_blocks(&self.world.shards, &self.world.volumes);
+        }
     }
 
     /// The state of the cache in words, for a bug report.

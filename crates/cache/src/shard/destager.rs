@@ -31,7 +31,6 @@ use forebay_flash::{BlockKey, Position};
 use self::sorting::Sorting;
 use super::ShardContext;
 use super::blocks::Blocks;
-use super::entry::{DESTAGED, UNREADABLE};
 use super::flash_tier::IfEvicted;
 use super::tiers::Tiers;
 use super::transfer::TransferKind;
@@ -248,12 +247,12 @@ impl Choosing {
         if self.skipped.has(tiers.blocks[id].key()) {
             return;
         }
-        if tiers.blocks[id].has(UNREADABLE) {
-            tiers.blocks[id].clear(UNREADABLE);
+        if tiers.blocks[id].is_unreadable() {
+            tiers.blocks[id].retry_unreadable();
             tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
         }
         let e = &tiers.blocks[id];
-        if e.owed() != 0 && !e.has(DESTAGED) {
+        if e.owed() != 0 && !e.is_destaged() {
             let position = e.position().expect("an entry of a region has a record");
             chosen.push((e.key(), position));
             self.volumes.insert(e.key().volume());
@@ -273,14 +272,14 @@ pub(super) fn note_destaged(
     context.stats.destaged += 1;
     // Unless a newer record has taken its place: then nothing is owed for this one.
     let Some(id) = blocks.find_at(key, position) else { return };
-    blocks[id].set(DESTAGED);
     if context.mode.sabotage.is(Bug::DirtyForgottenBeforeSync) {
-        blocks.settled(context, id);
+        return blocks.settled(context, id);
     }
+    blocks[id].note_destaged();
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use forebay_block::Volume;
     use forebay_flash::Geometry;
 
@@ -294,12 +293,12 @@ mod tests {
 
     /// A cache with three volumes over a log, whose region 0 holds a dirty record of each of these
     /// blocks.
-    pub(super) fn holding(keys: &[BlockKey]) -> Cache {
+    pub(in crate::shard) fn holding(keys: &[BlockKey]) -> Cache {
         let geometry = Geometry::for_device(64 << 20, 4096).expect("a device of that size");
         let flash = FlashConfig::plain(
             geometry,
             FlashLayout::Log { replacement: LogReplacement::Frequency },
-            8,
+            8.max(keys.len() as u32),
         );
         let mut cache = Cache::new(CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(4) });
         (0..3).for_each(|_| _ = cache.attach(VolumeConfig::new(1 << 20)));
@@ -361,7 +360,7 @@ mod tests {
         for &key in keys.as_flattened().iter().filter(|&&key| key != untried) {
             let blocks = &mut cache.world.shards[0].tiers.blocks;
             let id = blocks.find(key).expect("it has a record");
-            blocks[id].set(DESTAGED);
+            blocks[id].note_destaged();
         }
         let failed = VolumeSet::only(Volume(1));
         let calls =

@@ -20,7 +20,7 @@ pub(super) use self::slots_layout::IfEvicted;
 use self::slots_layout::SlotsLayout;
 use self::unreadable::UnreadableEntries;
 use super::blocks::{Blocks, FlashRecord};
-use super::entry::{DESTAGED, DOUBTFUL, EntryId, UNREADABLE};
+use super::entry::EntryId;
 use super::{LogAccess, ShardContext};
 use crate::config::{CacheConfig, FlashLayout};
 pub(crate) use moves::MoveState;
@@ -209,8 +209,8 @@ impl FlashTier {
         id: EntryId,
         synced: bool,
     ) {
-        if blocks[id].has(DESTAGED) {
-            blocks[id].clear(DESTAGED);
+        if blocks[id].is_destaged() {
+            blocks[id].end_destage();
             if synced {
                 self.settled(blocks, context, id);
             }
@@ -238,7 +238,7 @@ impl FlashTier {
         context: &mut ShardContext<'_>,
         id: EntryId,
     ) {
-        blocks[id].clear(DOUBTFUL);
+        blocks[id].trust();
         if blocks[id].position().is_some() {
             assert!(blocks[id].flash_dirty() == 0, "a dirty record would be voided");
             self.set_record(blocks, context, id, None);
@@ -281,7 +281,7 @@ impl FlashTier {
     ) -> bool {
         let e = &blocks[id];
         let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
-        let forget = !holds && (!e.has(DOUBTFUL) || context.flash.is_without(e.key()));
+        let forget = !holds && (!e.is_doubtful() || context.flash.is_without(e.key()));
         if forget {
             if let Some(slots) = self.slots_mut() {
                 slots.forget(blocks, id);
@@ -302,7 +302,7 @@ impl FlashTier {
     /// The block's record could not be read.
     pub fn note_unreadable(&mut self, blocks: &mut Blocks, key: BlockKey) {
         if let Some(id) = blocks.find(key) {
-            blocks[id].set(UNREADABLE);
+            blocks[id].note_unreadable();
             self.update_residence(blocks, id, IfEvicted::Leaves);
         }
         self.unreadable.note(blocks, key);

@@ -66,6 +66,7 @@ impl Driver {
             }
         }
         self.cache.check_requests();
+        self.cache.check_blocks();
     }
 
     pub fn request(&mut self, op: Op, flags: Flags, offset: u64, length: u64) -> u64 {

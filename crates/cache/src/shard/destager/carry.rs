@@ -22,7 +22,7 @@ use super::state::{DestagerState, PickPhase, Picking};
 use super::{Destager, owed};
 use crate::shard::ShardContext;
 use crate::shard::blocks::FlashRecord;
-use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
+use crate::shard::entry::{Entry, EntryId};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::TransferKind;
@@ -111,7 +111,7 @@ impl Destager {
         for id in tiers.blocks.blocks_of(region) {
             let e = &tiers.blocks[id];
             if let (true, Some(position)) = (e.flash_dirty() != 0, e.position()) {
-                let hopeless = e.owed() == 0 || e.has(UNREADABLE);
+                let hopeless = e.owed() == 0 || e.is_unreadable();
                 let fails = failing.has(e.key());
                 assert!(hopeless || fails, "readable data would be given up as lost");
                 self.chosen.push((e.key(), position));
@@ -445,7 +445,7 @@ fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     (idle || sabotage.is(Bug::ReinsertedOverNewer))
         && e.flash_dirty() == 0
         && e.flash_valid() != 0
-        && !e.has(DOUBTFUL)
+        && !e.is_doubtful()
 }
 
 /// Whether the block's record can be carried on now, by a transfer of its `own`. It can while a
@@ -492,5 +492,5 @@ fn hand_on(
 
 /// Whether the carried entry only says that the record is lost.
 pub(super) fn is_lost(e: &Entry) -> bool {
-    e.owed() == 0 || e.has(UNREADABLE)
+    e.owed() == 0 || e.is_unreadable()
 }

@@ -9,7 +9,7 @@ use super::Tiers;
 use super::admit::takes_only_clean;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
-use crate::shard::entry::{EntryId, FLUSHING, MARKED, WANTS_APPEND};
+use crate::shard::entry::EntryId;
 use crate::shard::flush::FlushState;
 use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
@@ -41,7 +41,7 @@ impl Tiers {
         // A block in transit does not enter flash while its store owes a sync: its record would have to count
         // as dirty, or its extent would have to be marked. No block waits for a mark that a failing store delays.
         let owes = self.blocks.owes_sync(context, e.key());
-        let waits = !e.has(MARKED)
+        let waits = !self.is_marked(e.key())
             && !context.writes_back(e.key())
             && context.log.get().is_some_and(|log| !log.has_mark(e.key()))
             && !context.volumes.conditions.all_take_writes();
@@ -56,12 +56,13 @@ impl Tiers {
             if !context.writes_back(e.key()) && owes {
                 // The backing store may yet lose what this frame holds. In an extent marked as
                 // active the record is not trusted after a power cut.
-                if !e.has(MARKED) {
+                if !self.is_marked(e.key()) {
                     self.transfers.mark(&mut self.blocks, context, id, false);
                     return;
                 }
             }
-            self.blocks[id].clear(MARKED);
+            let key = self.blocks[id].key();
+            self.marked.take_if(|marked| *marked == key);
             match promoted {
                 true => context.stats.queue_promotions += 1,
                 false => context.stats.demotions += 1,
@@ -91,7 +92,7 @@ impl Tiers {
             self.flash.forget_record(&mut self.blocks, context, id);
         }
         // It stays in the dirty list until it is written, so that a flush knows to wait for it.
-        self.blocks[id].clear(WANTS_APPEND);
+        self.blocks[id].take_append();
         self.transfers.destage(&mut self.blocks, context, id)
     }
 
@@ -101,8 +102,8 @@ impl Tiers {
         if self.blocks[id].transfer().is_some() {
             return;
         }
-        if self.blocks[id].has(WANTS_APPEND) {
-            self.blocks[id].clear(WANTS_APPEND);
+        if self.blocks[id].is_append_due() {
+            self.blocks[id].take_append();
             if self.blocks[id].dirty() == 0 {
                 self.flushes.covered(&mut self.blocks, id, true);
             } else if context.flash.logs(self.blocks[id].key()) {
@@ -139,7 +140,10 @@ impl Tiers {
                 // It is destaged already, or is appended when the current transfer ends.
                 let destaging = matches!(self.transfers[t].kind, TransferKind::Destage { .. });
                 self.blocks.unlist_dirty(id);
-                self.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
+                if !destaging {
+                    self.blocks[id].want_append();
+                }
+                self.blocks[id].begin_flush();
                 self.flushes.wait_for_one(volume);
             } else if context.flash.logs(self.blocks[id].key()) {
                 if self.append(context, id, true).is_none() {
@@ -148,7 +152,7 @@ impl Tiers {
                     self.blocks.unmark_dirty(volume);
                 }
             } else {
-                self.blocks[id].set(FLUSHING);
+                self.blocks[id].begin_flush();
                 self.flushes.wait_for_one(volume);
                 self.blocks.unlist_dirty(id);
                 self.destage(context, id);
@@ -208,7 +212,7 @@ impl Tiers {
         let kind = TransferKind::Append { valid, dirty };
         let t = self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, (0, 0));
         self.blocks.unlist_dirty(id);
-        self.blocks[id].clear(WANTS_APPEND);
+        self.blocks[id].take_append();
         let ticket = self.transfers.ticket(t);
         log.append(Append { ticket, key, valid, dirty, frame, urgent });
         // The sync that follows a flush covers what was handed to the log.
