@@ -281,6 +281,7 @@ pub(super) fn note_destaged(
 #[cfg(test)]
 pub(super) mod tests {
     use forebay_block::Volume;
+    use forebay_effect::IoError;
     use forebay_flash::Geometry;
 
     use super::*;
@@ -422,6 +423,56 @@ pub(super) mod tests {
         assert_eq!(step, CarryState::Done);
         destager.append_end();
         assert_eq!(choose(&mut cache, EMPTY), VolumeSet::only(Volume(0)));
+    }
+
+    /// Goal: a failed read makes a record unreadable only if that record is still the block's, and owed. Method: it is
+    /// replaced, or marked clean, while it is read to be carried on.
+    #[test]
+    fn a_record_that_is_gone_when_its_read_fails_makes_no_other_unreadable() {
+        let key = BlockKey::new(Volume(0), 3);
+        for (replaced, synced) in [(false, false), (true, false), (false, true)] {
+            let mut cache = holding(&[key]);
+            let context = &mut shard_context!(cache.world);
+            let Shard { destager, tiers, recovery, .. } = &mut cache.world.shards[0];
+            let id = tiers.blocks.entry_of(key);
+            let position = tiers.blocks[id].position().expect("it has a record");
+            destager.carry_begin(tiers, 0, VolumeSet::only(Volume(0)));
+            assert_eq!(destager.carry_step(tiers, context), CarryState::Busy);
+            let t = tiers.blocks[id].transfer().expect("its record is being read");
+            if replaced {
+                let position = Position(position.0 + 100);
+                let record = FlashRecord { position, checksum: 0, valid: 1, dirty: 1 };
+                recovery.record(tiers, context, key, record);
+            }
+            if synced {
+                tiers.blocks[id].note_destaged();
+                tiers.flash.end_destage(&mut tiers.blocks, context, id, true);
+            }
+            let failed = Err(IoError::Device);
+            assert!(destager.carry_read(tiers, context, t, position, failed), "its read has ended");
+            let kept = !replaced && !synced;
+            assert_eq!(tiers.blocks[id].is_unreadable(), kept);
+            assert_eq!(tiers.flash.unreadable(&tiers.blocks).count(), usize::from(kept));
+            assert_eq!(destager.carry_no_more(), !kept, "the region keeps what is unreadable");
+        }
+    }
+
+    /// A late store may have taken the record, and have been synced, although flash cannot be read.
+    #[test]
+    fn a_record_that_its_store_has_is_not_reported_as_unreadable() {
+        let key = BlockKey::new(Volume(0), 3);
+        for synced in [false, true] {
+            let mut cache = holding(&[key]);
+            let context = &mut shard_context!(cache.world);
+            let Shard { tiers, .. } = &mut cache.world.shards[0];
+            let id = tiers.blocks.entry_of(key);
+            let position = tiers.blocks[id].position().expect("it has a record");
+            tiers.blocks[id].note_destaged();
+            assert!(tiers.flash.note_unreadable(&mut tiers.blocks, key, position));
+            tiers.flash.end_destage(&mut tiers.blocks, context, id, synced);
+            assert_eq!(tiers.blocks[id].is_unreadable(), !synced);
+            assert_eq!(tiers.flash.unreadable(&tiers.blocks).count(), usize::from(!synced));
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod slots_layout;
 mod unreadable;
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Log};
+use forebay_flash::{BlockKey, Log, Position};
 use forebay_replacement::{Offer, Queues};
 
 use self::log_layout::LogLayout;
@@ -299,13 +299,19 @@ impl FlashTier {
         self.unreadable.iter(blocks)
     }
 
-    /// The block's record could not be read.
-    pub fn note_unreadable(&mut self, blocks: &mut Blocks, key: BlockKey) {
-        if let Some(id) = blocks.find(key) {
-            blocks[id].note_unreadable();
-            self.update_residence(blocks, id, IfEvicted::Leaves);
-        }
+    /// The record of the block at `position` could not be read. Returns whether its store still needs it.
+    pub fn note_unreadable(
+        &mut self,
+        blocks: &mut Blocks,
+        key: BlockKey,
+        position: Position,
+    ) -> bool {
+        let owed = |&id: &EntryId| blocks[id].owed() != 0;
+        let Some(id) = blocks.find_at(key, position).filter(owed) else { return false };
+        blocks[id].note_unreadable();
+        self.update_residence(blocks, id, IfEvicted::Leaves);
         self.unreadable.note(blocks, key);
+        true
     }
 
     // ---- admission ----

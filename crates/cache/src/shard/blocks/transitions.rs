@@ -157,7 +157,10 @@ impl Blocks {
 
     /// The backing store durably has all that the block's record holds. Lost granules stay dirty.
     pub fn settled(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        self.store(context, id, |e| e.flash_dirty = e.lost_on_flash());
+        self.store(context, id, |e| {
+            e.forget_tries();
+            e.flash_dirty = e.lost_on_flash();
+        });
     }
 
     // ---- what follows from the masks ----

@@ -298,8 +298,10 @@ impl Destager {
             return false;
         }
         if end.is_err() && self.carrying.purpose == Purpose::CarryOn {
-            self.state.note_unread();
-            tiers.flash.note_unreadable(&mut tiers.blocks, key);
+            // A newer record may have replaced it, or the store may have it: then nothing is left to carry on.
+            if tiers.flash.note_unreadable(&mut tiers.blocks, key, position) {
+                self.state.note_unread();
+            }
         }
         self.carrying.blocks.retain(|&carried| carried != key);
         true

@@ -229,7 +229,7 @@ impl Writes {
             }
         }
         if !overtaken {
-            tiers.flash.note_unreadable(&mut tiers.blocks, key);
+            tiers.flash.note_unreadable(&mut tiers.blocks, key, position);
         }
         job.unreadable |= !overtaken;
         let stretch = tiers.transfers[t].stretch;
