@@ -10,14 +10,12 @@ mod stage;
 
 use core::fmt;
 
-use forebay_block::{Op, Request};
 use forebay_effect::IoError;
 use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
 
 use self::stage::{Destage, DestagePurpose, DestageStage};
 use crate::cleaner::{Cleaner, Work};
-use crate::front::INTERNAL;
 use crate::holds::HoldReason;
 use crate::world::World;
 
@@ -109,18 +107,19 @@ impl Destages {
     }
 
     fn begin_for(&mut self, purpose: DestagePurpose, world: &mut World, cleaner: &mut Cleaner) {
-        forgive(world, cleaner);
-        flush_all(world);
-        self.enter(Destage::new(purpose, world.volumes.len() as u32));
+        self.enter(Destage::new(purpose, world.volumes.len() as u32), world, cleaner);
+        world.flush_all();
     }
 
     /// Begins to destage the dirty records on flash.
     pub fn begin_of_flash(&mut self, world: &mut World, cleaner: &mut Cleaner) {
-        forgive(world, cleaner);
-        self.enter(Destage::new(DestagePurpose::Service, 0));
+        self.enter(Destage::new(DestagePurpose::Service, 0), world, cleaner);
     }
 
-    fn enter(&mut self, destage: Destage) {
+    /// A destage begins. Failures before it do not count for it.
+    fn enter(&mut self, destage: Destage, world: &mut World, cleaner: &mut Cleaner) {
+        cleaner.forgive();
+        world.volumes.conditions.forgive();
         let other = self.under_way.replace(destage);
         assert!(other.is_none(), "a destage begins during another: {other:?}");
     }
@@ -184,7 +183,7 @@ impl Destages {
                 (true, None)
             }
             DestageStage::Cleaning => self.end_cleaning(world, cleaner, any),
-            DestageStage::Settling => match settle(world, destage) {
+            DestageStage::Settling => match self.settle(world) {
                 Settled::No => (any, None),
                 Settled::Again => (true, None),
                 Settled::Yes => (true, Some(self.end(Ok(())))),
@@ -219,6 +218,25 @@ impl Destages {
             return (true, None);
         }
         (true, Some(self.end(result)))
+    }
+
+    /// One turn at the end of a destage.
+    fn settle(&mut self, world: &mut World) -> Settled {
+        let Some(destage) = self.under_way.as_mut().filter(|_| may_settle(world)) else {
+            return Settled::Yes;
+        };
+        if world.appends_dirty() {
+            // Nothing else would close the batch that they wait for.
+            world.log.iter_mut().for_each(Log::close_batch);
+            return Settled::No;
+        }
+        if world.volumes.dirty_blocks == 0 {
+            return Settled::Yes;
+        }
+        world.flush_all();
+        destage.repeat(world.volumes.len() as u32);
+        world.stats.destages_repeated += 1;
+        Settled::Again
     }
 
     fn end(&mut self, result: Destaged) -> DestageEnd {
@@ -299,39 +317,6 @@ enum Settled {
     Yes,
 }
 
-/// One turn at the end of a destage.
-fn settle(world: &mut World, destage: &mut Destage) -> Settled {
-    if !may_settle(world) {
-        return Settled::Yes;
-    }
-    if world.appends_dirty() {
-        // Nothing else would close the batch that they wait for.
-        world.log.iter_mut().for_each(Log::close_batch);
-        return Settled::No;
-    }
-    if world.volumes.dirty_blocks == 0 {
-        return Settled::Yes;
-    }
-    flush_all(world);
-    destage.repeat(world.volumes.len() as u32);
-    world.stats.destages_repeated += 1;
-    Settled::Again
-}
-
-/// Failures before a destage do not count for it.
-fn forgive(world: &mut World, cleaner: &mut Cleaner) {
-    cleaner.forgive();
-    world.volumes.conditions.forgive();
-}
-
-fn flush_all(world: &mut World) {
-    for volume in world.volumes.numbers() {
-        let flush = Request::new(world.now, volume, Op::Flush, 0, 0);
-        let flush = world.admit(INTERNAL, &flush);
-        world.begin_flush(flush.expect("a flush of an attached volume"));
-    }
-}
-
 /// Whether the records of a failed log can still be destaged.
 fn is_salvaged(world: &World) -> bool {
     world.log.as_ref().is_some_and(Log::is_salvaged)
@@ -343,7 +328,7 @@ mod tests {
     use crate::Open;
     use crate::cache::Cache;
     use crate::config::{CacheConfig, VolumeConfig};
-    use forebay_block::{Nanos, Volume};
+    use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
 
     #[test]
