@@ -1,4 +1,4 @@
-"""What the programs here share: how the binary is asked, and how a table is printed."""
+"""Shared parts of the programs here: calling the binary, and printing a table."""
 
 import json
 import os
@@ -11,12 +11,14 @@ FOREBAY = os.environ.get(
 FOREBAY = str(Path(FOREBAY).resolve())
 BLOCK = 4096
 MIB = 1 << 20
-# What tables call traces, by their paths; see `traces`.
+# Names of traces in tables, by path; see `traces`.
 NAMES = {}
 
 
 def traces(words):
-    """Paths for words of a command line such as `trace.csv` or `NAME=trace.csv`; other words stay as they are."""
+    """Paths for words of a command line such as `trace.csv` or `NAME=trace.csv`; other words are
+    returned unchanged.
+    """
     for word in words:
         name, _, path = word.rpartition("=")
         if not Path(path).exists():
@@ -33,7 +35,7 @@ def name_of(trace):
 
 
 def ask(*words):
-    """What a command answers with --json."""
+    """The answer of a command with --json."""
     done = subprocess.run(
         [FOREBAY, "-q", *words, "--json"], check=True, stdout=subprocess.PIPE
     )
@@ -41,7 +43,7 @@ def ask(*words):
 
 
 def curve(trace, *options, at=()):
-    """Points of a curve by blocks, and the whole document."""
+    """The points of a curve, by blocks, and the whole document."""
     sizes = ["--at", ",".join(str(blocks * BLOCK) for blocks in at)] if at else []
     document = ask("mrc", trace, *options, *sizes)
     points = {}
@@ -87,12 +89,16 @@ def row(*cells):
 
 
 def at_or_last(points, blocks):
-    """The point at a size; a curve ends where nothing more hits."""
+    """The point at a size, or the last point before it: a curve ends where a larger cache has no
+    more hits.
+    """
     return points[max(size for size in points if size <= blocks)]
 
 
 def tier_sizes(trace, *shares):
-    """Sizes of memory and flash, in bytes: shares of the trace's distinct data, to whole MiB."""
+    """Sizes of memory and flash, in bytes: shares of the trace's distinct data, rounded to whole
+    MiB.
+    """
     footprint = ask("trace", "info", trace)["footprint_blocks"]["all"] * BLOCK
     for pair in shares:
         dram, flash = (round(footprint * share / MIB) * MIB for share in pair)
@@ -100,17 +106,19 @@ def tier_sizes(trace, *shares):
 
 
 def named(trace, dram, flash):
-    """The first cells of a row about a trace: its name, and the sizes of the tiers."""
+    """The first cells of a trace's row: its name, and the sizes of the tiers."""
     return name_of(trace), f"{dram // MIB} + {flash // MIB} MiB"
 
 
 def compared_policies():
-    """Replacement policies in tables of single volumes, where `derivative-lru`, which weighs volumes, is `lru`."""
+    """Replacement policies for tables of single volumes. `derivative-lru`, which weighs volumes,
+    equals `lru` there.
+    """
     names = [policy["name"] for policy in ask("policies")["policies"]]
     return [name for name in names if name != "derivative-lru"]
 
 
-# The studies from which bench/papers.py makes each of its tables.
+# The study for each table of bench/papers.py.
 PAPERS = {
     "classes": "bhandari-3-4-classes",
     "cydonia": "bhandari-3-5-cydonia",

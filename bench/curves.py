@@ -22,7 +22,8 @@ from common import (
 )
 
 
-# Columns of `kept`: the write policy, whether memory acknowledges, and after how many writes a flush comes.
+# Columns of `kept`: the write policy, whether memory acknowledges, and the number of writes before
+# each flush.
 KEPT = {
     "write-through": ("write-through", False, None),
     "read-only": ("read-only", False, None),
@@ -31,9 +32,9 @@ KEPT = {
     "a flush every 100 writes": ("write-back", True, 100),
     "write-back": ("write-back", False, None),
 }
-# Of the distinct data: memory, and flash.
+# Sizes of memory and flash, as shares of the distinct data.
 KEPT_SIZES = [(1 / 32, 1 / 4), (1 / 32, 1 / 2)]
-# Smaller tiers are no tiers: the log has 16 regions.
+# Smaller flash is not possible: the log has 16 regions.
 KEPT_MIB_MIN = 16
 
 
@@ -45,7 +46,9 @@ def kept_tiers(trace):
 
 
 def kept(*traces):
-    """Hits of both tiers as a share of those of a memory as large as both together, by layout; and write amplification."""
+    """Hits of both tiers as a share of those of a memory of the same total size, by layout; and
+    write amplification.
+    """
     row("trace", "memory + flash", *KEPT)
     row("---", "---", *["---:"] * len(KEPT))
     for trace in traces:
@@ -60,7 +63,7 @@ def kept(*traces):
                         trace, dram, policy, flash, layout, pace, volatile
                     )
                     written = answer["flash"]["write_amplification"]
-                    # (Without hits, nothing was written, either.)
+                    # (Without hits, nothing was written either.)
                     shares.append(
                         f"{hits(answer) / ideal:.2f}, {written:.2f}" if ideal else "-"
                     )
@@ -75,8 +78,9 @@ def untimed(flushed):
 
 
 def kept_with(line, *traces):
-    """Slots layout, with a line in [flash]: the share of `kept`, and bytes written to flash and to the backing store as
-    shares of those without it."""
+    """Slots layout, with a line in [flash]: the share of `kept`, and the bytes written to flash
+    and to the backing store as shares of those without that line.
+    """
     columns = [name for name in KEPT if name not in ("read-only", "write-only")]
     row("trace", "memory + flash", *columns)
     row("---", "---", *["---:"] * len(columns))
@@ -104,7 +108,7 @@ def ratio(answer, plain, of):
 
 # Columns of `rates`: flash, backing store, requests in flight.
 RATES = [("nvme", "san", 16), ("sata-ssd", "hdd-7200", 8)]
-# What each cell compares.
+# What to compare in each cell.
 RATED = {
     "slots": ("slots", []),
     "slots, `promote_after = 3`": ("slots", ["promote_after = 3"]),
@@ -152,7 +156,7 @@ def rates(*traces):
                 )
 
 
-# Memory and flash in `promotion`, of the distinct data.
+# Sizes of memory and flash in `promotion`, as shares of the distinct data.
 PROMOTION_SIZES = [
     (1 / 32, 1 / 4),
     (1 / 8, 1 / 4),
@@ -163,8 +167,10 @@ PROMOTION_SIZES = [
 
 
 def promotion(*traces):
-    """Slots layout, by `promote_after`: all hits, those of memory, bytes written to flash and mean latency, as shares of
-    those with 1; an nvme before a san, 16 requests in flight, the first 300,000 requests."""
+    """Slots layout, by `promote_after`: all hits, hits in memory, bytes written to flash and
+    mean latency, as shares of those with 1. With an nvme in front of a san, 16 requests in
+    flight, and the first 300,000 requests.
+    """
     columns = {
         f"{policy}, {after}": (policy, after)
         for policy in ["write-through", "write-back"]
@@ -193,14 +199,16 @@ def promotion(*traces):
 
 
 def promoted(tiers, after, pace):
-    """Slots layout on an nvme, before a san, with that `promote_after`."""
+    """Simulates the slots layout on an nvme, in front of a san, with this `promote_after`."""
     lines = ['shape = "nvme"', f"promote_after = {after}"]
     volume = '[[volume]]\nname = "a"\nbacking = "/b"\nshape = "san"'
     return simulate(*tiers, "slots", pace, of_flash=lines, after=[volume])
 
 
 def promotion_phases():
-    """Sixteen sets of 2,000 blocks, all on flash, one of them in use at a time: reads one after another."""
+    """Sixteen sets of 2,000 blocks, all on flash; only one set at a time is in use. Reads one
+    request after another.
+    """
     phase = "uniform:blocks=2000,start={}MiB,requests=10000,write=0.1"
     spec = " then ".join(phase.format(8 * (n % 16)) for n in range(64)) + ",seed=1"
     run = [FOREBAY, "-q", "trace", "synth", spec, "-o", "phases.parquet"]
@@ -221,11 +229,11 @@ def memory_hits(answer):
 
 
 def hits(answer):
-    """Of both tiers, reads and writes."""
+    """The hits in both tiers, of reads and writes."""
     return sum(sum(tier.values()) for tier in answer["hits"].values())
 
 
-# What each column sets in the section [flash].
+# The lines of each column in the section [flash].
 REPLACEMENT = {
     "`fifo`": ['replacement = "fifo"'],
     "`second-chance`": ['replacement = "second-chance"'],
@@ -236,7 +244,9 @@ REPLACEMENT = {
 
 
 def replacement(*traces):
-    """Write-through: the share of LRU's hits, the write amplification, and memory's own share of those hits."""
+    """Write-through: the share of LRU's hits, the write amplification, and the share of these
+    hits that memory alone has.
+    """
     row("trace", "memory + flash", *REPLACEMENT, "memory")
     row("---", "---", *["---:"] * (len(REPLACEMENT) + 1))
     for trace in traces:
@@ -276,7 +286,9 @@ def lru():
 
 
 def copies(trace):
-    """Slots layout with `give_up_copies`: the share of `kept` without and with it, and how much more is written."""
+    """Slots layout, without and with `give_up_copies`: the share of `kept`, and the increase in
+    writes.
+    """
     row(
         "memory + flash",
         "acknowledged from",
@@ -344,7 +356,7 @@ def pod(trace):
 
 
 def block_accesses(trace):
-    """(volume and block, whether it is written), in the trace's order."""
+    """Pairs of (volume, block) and whether it is written, in the order of the trace."""
     run = [FOREBAY, "-q", "trace", "convert", trace, "-o", "trace.csv"]
     subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
     with open("trace.csv") as lines:
@@ -357,7 +369,7 @@ def block_accesses(trace):
 
 
 def whole_blocks(trace, output):
-    """The trace with requests rounded out to blocks."""
+    """Writes the trace with its requests extended to whole blocks."""
     with open(trace) as lines, open(output, "w") as out:
         reader = csv.DictReader(lines)
         writer = csv.DictWriter(out, reader.fieldnames)
@@ -388,7 +400,7 @@ def read_hits(accesses, policy, size):
 
 
 def sampling(*traces):
-    """Mean absolute difference in miss ratio over 100 evenly spaced sizes, and the largest."""
+    """The mean and the largest absolute difference in miss ratio over 100 evenly spaced sizes."""
     heads, columns = [], []
     for trace in traces:
         exact, document = curve(trace)

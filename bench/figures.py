@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Puts what the programs here print into the tables of the documents, and draws their pictures again.
+"""Puts the output of the programs here into the tables of the documents, and redraws their
+pictures.
 
     bench/figures.py [--check | --list] [NAME...]
 
@@ -8,17 +9,19 @@
     NAME      only these: a page (`simulation`), a program (`policies.py`), a table of tables.py (`rates`) or a
               picture (`partition.svg`)
 
-In a document, a table or the line of a picture stands between two markers, which name the program with its words:
+In a document, a table or the line of a picture is between two markers, which name the program and
+its arguments:
 
     <!-- figures: tables.py rates zipf sqlite-shop -->
     <!-- end of figures -->
 
-If a program prints several tables, the first marker of a page with the same words takes the first, and so on. Only
-what is the same on every machine has markers. Words that OURS, PUBLIC and SYNTHETIC define below are traces: the programs
-get their files, with the names for the tables. What needs a trace that is missing is left as it is.
+If a program prints several tables, the first marker of a page with these arguments takes the first,
+and so on. Only results that are the same on every machine have markers. Arguments that OURS, PUBLIC
+and SYNTHETIC define below are traces: the programs get their files, with the names for the tables.
+A table whose trace is missing is left unchanged.
 
-The tables of papers.py come from studies, which `make papers` runs into target/papers; here, all that are wanted
-run first.
+The tables of papers.py come from studies, which `make papers` runs into target/papers; this program
+first runs all that it needs.
 
 FOREBAY=path of the binary (target/release/forebay). FOREBAY_TRACES=folder of the public traces (../shared/traces
 beside the repository). FIGURES_AT_ONCE=number of programs to run in parallel (default 2).
@@ -83,7 +86,7 @@ SYNTHETIC = {
 }
 TRACES = {**OURS, **PUBLIC, **SYNTHETIC}
 
-# Programs, with their tables; without, they have one, which needs no name.
+# The programs and their tables; None: a program with a single table without a name.
 PROGRAMS = {
     "tables.py": set(tables.TABLES),
     "papers.py": set(PAPERS),
@@ -91,7 +94,7 @@ PROGRAMS = {
     "isolation.py": None,
 }
 PICTURES = ["policies-figure.py", "partition-figure.py"]
-# These take files without names.
+# Programs that take files without names.
 NAMELESS = ["partition-figure.py"]
 
 MARKER = re.compile(r"<!-- figures: (.*) -->")
@@ -101,7 +104,7 @@ PICTURE = re.compile(r"!\[.*\]\((.*\.svg)\)")
 
 @dataclass
 class Place:
-    """Where a table or picture stands: the nth place with the same words on its page."""
+    """The place of a table or picture: the nth on its page with the same arguments."""
 
     page: Path
     line: int
@@ -115,14 +118,14 @@ class Place:
     def is_called(self, names):
         own = [self.page.stem, self.page.name, str(self.page.relative_to(ROOT))]
         program, *words = shlex.split(self.words)
-        # Tables of studies have the names of others, and take minutes.
+        # Tables of studies share names with others, and take minutes.
         own += [program] if program == "papers.py" else [program, *words[:1]]
         own += [self.picture.name, self.picture.stem] if self.picture else []
         return any(name in own for name in names)
 
 
 def places():
-    """All markers of the documents, and what is wrong with them."""
+    """All markers of the documents, and the errors in them."""
     found, wrong = [], []
     for page in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]):
         place, counts = None, {}
@@ -156,7 +159,7 @@ def places():
 
 
 def errors(words):
-    """What a marker names that does not exist."""
+    """Errors about names in a marker that do not exist."""
     program, *words = shlex.split(words)
     if program not in [*PROGRAMS, *PICTURES] or not (ROOT / "bench" / program).exists():
         yield f"there is no program {program}"
@@ -168,7 +171,7 @@ def errors(words):
     options = False
     for word in words:
         options |= word.startswith("--")
-        # Volumes are numbers; `kept-with` takes a line of a configuration.
+        # Volumes are numbers; `kept-with` takes a configuration line.
         if (
             not options
             and word not in TRACES
@@ -178,7 +181,7 @@ def errors(words):
 
 
 class Runner:
-    """Runs programs, and ends them when the user stops this one."""
+    """Runs programs, and stops them when the user stops this one."""
 
     def __init__(self, scratch):
         self.scratch = Path(scratch)
@@ -187,7 +190,7 @@ class Runner:
         self.stopped = False
 
     def run(self, command, **more):
-        """What it prints, and the seconds of processors that it and all it started took."""
+        """Runs a command; returns its output, and the processor seconds of it and its children."""
         environment = {**os.environ, "FOREBAY": FOREBAY, **more}
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             with self.lock:
@@ -207,7 +210,7 @@ class Runner:
                 _, status, usage = os.wait4(child.pid, 0)
                 child.returncode = os.waitstatus_to_exitcode(status)
             except KeyboardInterrupt:
-                # In the main thread, which waits for what comes before the tables.
+                # In the main thread, which waits for the preparations of the tables.
                 os.killpg(child.pid, signal.SIGINT)
                 child.wait()
                 raise
@@ -259,7 +262,7 @@ class Runner:
 
 
 def file(word, scratch):
-    """The file of a trace; other words stay as they are."""
+    """The file of a trace; other words are returned unchanged."""
     if word in OURS:
         return str(ROOT / OURS[word][1])
     if word in PUBLIC:
@@ -270,7 +273,7 @@ def file(word, scratch):
 
 
 def missing(words):
-    """Traces of a marker that this machine lacks."""
+    """The traces of a marker that are missing on this machine."""
     files = {word: file(word, Path()) for word in shlex.split(words)}
     return [
         word
@@ -309,7 +312,7 @@ def put(place, new):
 
 
 def replace(path, text):
-    """Writes a file so that it is the old one or the new one at any time."""
+    """Writes a file atomically: at any time it is either the old or the new one."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as out:
         out.write(text)
     Path(out.name).chmod(path.stat().st_mode if path.exists() else 0o644)
@@ -317,7 +320,7 @@ def replace(path, text):
 
 
 def difference(place, new):
-    """Lines that are old, and lines that are new."""
+    """The lines that change: old ones and new ones."""
     lines = difflib.unified_diff(
         old(place).splitlines(), new.splitlines(), lineterm="", n=0
     )
@@ -334,7 +337,9 @@ class Progress:
         print(f"[{self.done}/{self.count}] {place}: {what}", flush=True)
 
     def take(self, group, parts, seconds):
-        """Compares what came out with the places of the same words, and replaces them."""
+        """Compares the results with the places that have these arguments, and replaces their
+        contents.
+        """
         time_taken = f"{seconds:.0f} s of processors"
         for place in group:
             if place.nth >= len(parts) or not parts[place.nth]:
@@ -360,7 +365,7 @@ class Progress:
 
 
 def make(chosen, check):
-    """Runs every program that is named, and returns the status to end with."""
+    """Runs every program that is named; returns the exit status."""
     progress = Progress(len(chosen), check)
     left = [(place, missing(place.words)) for place in chosen]
     groups = {}
@@ -380,7 +385,7 @@ def make(chosen, check):
             }
             waiting = set(work)
             while waiting:
-                # A wait without an end would not be interrupted.
+                # A wait without a timeout could not be interrupted.
                 ended, waiting = wait(waiting, 1, FIRST_COMPLETED)
                 for one in ended:
                     try:
@@ -403,7 +408,7 @@ def make(chosen, check):
 
 
 def prepare(runner, groups, progress):
-    """Makes synthetic traces and runs studies; what fails takes its tables with it."""
+    """Creates synthetic traces and runs studies; a failure fails the tables that depend on it."""
     words = {word for line in groups for word in shlex.split(line)}
     for name in sorted(words & set(SYNTHETIC)):
         runner.synthesize(name)

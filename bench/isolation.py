@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""What other volumes notice when a store is dead, slow or full, as a Markdown table.
+"""The effect of a dead, slow or full store on other volumes, as a Markdown table.
 
-    cargo build --release -p forebay && bench/isolation.py [--seconds S] [--slots layouts,log] [CASE...]
+    cargo build --release -p forebay && bench/isolation.py [--seconds S] [--layouts slots,log] [CASE...]
     cargo build --release -p forebay && bench/isolation.py --simulated [--backing DEVICE] [CASE...]
 
-One server with four volumes, whose stores are nbdkit's memory behind a delay of a millisecond, and one fio for
-each volume: requests of 4 KiB, three writes in ten, at a limited rate, so that the processors are not what is
-measured. In each CASE the store of the first volume fails: `dead` (after five seconds all its operations end in
-EIO), `full` (after five seconds its writes end in ENOSPC) or `slow` (each takes 100 times as long, from the start).
-The table compares the other three with a run in which nothing fails, made before it, then has what the first
-volume saw. Afterwards the store works again, or is still slow, and everything has to be destaged. What the volumes
-hold is not read back.
+Runs one server with four volumes, whose stores are nbdkit's memory with a delay of a millisecond,
+and one fio for each volume: requests of 4 KiB, three in ten of them writes, at a limited rate, so
+that the processors are not the bottleneck. In each CASE the store of the first volume fails: `dead`
+(after five seconds all its operations end with EIO), `full` (after five seconds its writes end with
+ENOSPC) or `slow` (each takes 100 times as long, from the start). The table compares the other three
+volumes with an earlier run without failures, and then shows the results of the first volume.
+Afterwards the store works again, or is still slow, and everything must be destaged. The contents of
+the volumes are not read back.
 
-With `--simulated` the same is simulated, without noise: `forebay simulate` with four stores of the catalogue, by
-default of a SAN, and 1,000 requests a second and volume, which arrive at random (Poisson). In each CASE the first
-store fails from 10 s to the end; afterwards it works again, and everything has to be destaged. All requests are
-answered, however late, so the table has how many were answered without an error, instead of how many a second. It
-needs no other program.
+`--simulated` simulates the same, without noise: `forebay simulate` with four stores of the
+catalogue, by default SANs, and 1,000 requests per second and volume, which arrive at random
+(Poisson). In each CASE the first store fails from 10 s to the end; afterwards it works again, and
+everything must be destaged. All requests are answered, however late, so the table shows the number
+answered without an error instead of requests per second. No other program is needed.
 
 Needs fio with its nbd engine, and nbdkit with its filters error and delay. FOREBAY=path of the binary
 (target/release/forebay).
@@ -37,9 +38,9 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
 FOREBAY = os.environ.get("FOREBAY") or TARGET / "release" / "forebay"
 VOLUMES = ["vm1", "vm2", "vm3", "vm4"]
 CASES = ["dead", "slow", "full"]
-# Seconds before a store fails, and when it does in a simulation.
+# Seconds before a store fails, in a real run and in a simulation.
 BEFORE, BEFORE_SIMULATED = 5, 10
-# What the first store does, in words of `forebay simulate --outage`.
+# The failures of the first store, in the terms of `forebay simulate --outage`.
 TROUBLE = {"dead": "dead", "slow": "slow:100", "full": "full"}
 TIERS = """[cache]
 dram = "32MiB"
@@ -52,7 +53,9 @@ layout = "{layout}"
 
 
 def store(case, place, name):
-    """Starts a store: of the first volume one that fails as soon as `fails` exists."""
+    """Starts a store. In a failing case, the first volume's store fails once the file `fails`
+    exists.
+    """
     bad = case != "healthy" and name == VOLUMES[0]
     filters, parameters = [], ["delay-read=1ms", "delay-write=1ms"]
     if bad and case == "slow":
@@ -96,7 +99,7 @@ control = "unix:{place}/control.sock"
 
 
 def load(place, name, seconds, rate):
-    """A volume's requests, as fio does them; its report."""
+    """Starts fio for a volume; its output is the report."""
     return subprocess.Popen(
         [
             *["fio", f"--name={name}", "--ioengine=nbd", "--output-format=json"],
@@ -116,7 +119,7 @@ def load(place, name, seconds, rate):
 
 
 def job(printed):
-    """The job of fio's report, without the messages that fio prints before it."""
+    """The job in fio's report, without the messages that fio prints before it."""
     return json.loads(printed[printed.index("{\n") :])["jobs"][0]
 
 
@@ -129,7 +132,7 @@ def wait_for(path, what):
 
 
 def run(case, layout, seconds, rate, flash):
-    """What fio reports of each volume, and whether everything was destaged in the end."""
+    """Fio's report of each volume, and whether everything was destaged in the end."""
     with tempfile.TemporaryDirectory(prefix="forebay-bench-") as place:
         place = Path(place)
         children = [store(case, place, name) for name in VOLUMES]
@@ -167,7 +170,9 @@ def run(case, layout, seconds, rate, flash):
 
 
 def seen(report):
-    """Requests per second with those that failed, the 99th percentile of reads and writes in microseconds, errors."""
+    """Requests per second including failed ones, 99th percentiles of reads and writes in
+    microseconds, errors.
+    """
     both = [report["read"], report["write"]]
     p99 = [d["clat_ns"].get("percentile", {}).get("99.000000", 0) / 1e3 for d in both]
     errors = report.get("total_err", 0)
@@ -175,15 +180,15 @@ def seen(report):
 
 
 def measured(case, layout, args):
-    """What each volume sees of a real run, and whether all was destaged afterwards."""
+    """The results of each volume in a real run, and whether everything was destaged afterwards."""
     reports, destaged = run(case, layout, args.seconds, args.rate, args.flash)
     return list(map(seen, reports)), "yes" if destaged else "no"
 
 
 def synthesize(path, seconds, rate):
-    """The requests of all volumes, as a trace."""
+    """Writes the requests of all volumes as a trace."""
     phase = f"rate={rate * len(VOLUMES)},arrival=poisson,duration={seconds}s"
-    # It ends with the time, not with a number of requests.
+    # The duration ends the trace; the number of requests is only an upper limit.
     phase += f",requests={2 * seconds * rate * len(VOLUMES)}"
     volume = "zipf:volume={},blocks=65536,theta=0.9,write=0.3"
     components = [volume.format(name) for name in VOLUMES]
@@ -193,13 +198,15 @@ def synthesize(path, seconds, rate):
 
 
 def simulated(trace, case, layout, args):
-    """What each volume sees of a simulated run, and whether all was destaged afterwards."""
+    """The results of each volume in a simulation, and whether everything was destaged
+    afterwards.
+    """
     config = trace.parent / f"{layout}.toml"
     config.write_text(TIERS.format(place=trace.parent, layout=layout, flash=args.flash))
     command = [FOREBAY, "-q", "simulate", trace, "--config", config, "--json"]
     command += ["--backing-device", args.backing]
     if case != "healthy":
-        # It ends before everything is destaged.
+        # The outage ends before everything is destaged.
         span = f"{BEFORE_SIMULATED}s..{args.seconds + BEFORE_SIMULATED}s"
         command += ["--outage", f"{VOLUMES[0]}={TROUBLE[case]}@{span}"]
     answer = json.loads(
@@ -217,7 +224,7 @@ def simulated(trace, case, layout, args):
 
 
 def table(args, rates, one_case):
-    """Prints a row for each layout and case; `rates` is what the first numbers are."""
+    """Prints a row for each layout and case; `rates` names the first numbers."""
     columns = ["layout", "store of vm1", rates, "p99 of reads", "p99 of writes"]
     columns += ["errors", f"vm1: {rates}, errors", "all data destaged afterwards"]
     print("| " + " | ".join(columns) + " |")

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Curves of one long synthetic trace in Forebay's format: seconds, memory, and what a request takes.
+"""Curves of one long synthetic trace in Forebay's format: elapsed time, memory, and time per
+request.
 
     bench/long-trace.py [REQUESTS [BLOCKS [KIND...]]]
 
-The trace (10^9 zipf requests to 50 million blocks of 4 KiB, three in ten write) is made once, in BENCH_DIR
-(the working directory); it takes 4.7 bytes a request. Then the curve is taken sampled and exactly, of the
-first 5 %, the first 20 % and all of the requests; KIND (sample, max-blocks, exact) chooses some of these. CPU
-is user and system time of all threads; the load is that of the machine, and shows whether other work
-lengthened the elapsed time. FOREBAY=path of the binary (target/release/forebay).
+The trace (10^9 zipf requests to 50 million blocks of 4 KiB, three in ten of them writes) is created
+once, in BENCH_DIR (the working directory); it takes 4.7 bytes per request. Then the curve is
+computed with sampling and exactly, for the first 5 %, the first 20 % and all of the requests; KIND
+(sample, max-blocks, exact) selects some of these. CPU is user and system time of all threads; the
+load is that of the machine, and shows whether other work lengthened the elapsed time. FOREBAY=path
+of the binary (target/release/forebay).
 """
 
 import os
@@ -27,7 +29,7 @@ SHARES = (0.05, 0.2, 1)
 
 
 def measure(*words):
-    """Runs a command; its elapsed time, processor time, and most memory in MiB."""
+    """Runs a command; returns its elapsed time, processor time, and peak memory in MiB."""
     begin = time.monotonic()
     child = subprocess.Popen([FOREBAY, "-q", *words], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)

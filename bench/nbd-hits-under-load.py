@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Latency of hits over NBD, alone and under writes that make a full flash tier evict, as a Markdown table.
+"""Latency of hits over NBD, alone and during writes that make a full flash tier evict, as a
+Markdown table.
 
-    cargo build --release -p forebay && bench/nbd-hits-under-load.py [--seconds S] [--rounds N] [--slots layouts,log]
+    cargo build --release -p forebay && bench/nbd-hits-under-load.py [--seconds S] [--rounds N] [--layouts slots,log]
 
-One fio reads blocks that are in memory, one at a time, 2,000 a second: with nothing else to do (`idle`), while
-another fio writes 6,000 blocks a second at random over four times the size of a full flash tier of 256 MiB (`loaded`),
-and while it writes them to another server (`apart`), so that the reads lack processors and nothing else. The phases take
-turns, N rounds of them; the table has medians over the rounds.
+One fio reads blocks that are in memory, one at a time, at 2,000 per second: without other load
+(`idle`), while another fio writes 6,000 blocks per second at random over four times the size of a
+full flash tier of 256 MiB (`loaded`), and while it writes them to another server (`apart`), where
+the reads compete only for processors. The phases take turns for N rounds; the table shows medians
+over the rounds.
 
-With BEFORE=PATH another forebay, an older one, is measured in turns with this one. FOREBAY=path of the binary
-(target/release/forebay). Needs fio with its nbd engine.
+BEFORE=PATH of another (older) forebay measures it in turns with this one. FOREBAY=path of the
+binary (target/release/forebay). Needs fio with its nbd engine.
 """
 
 import argparse
@@ -38,13 +40,13 @@ size = "1GiB"
 nbd = "unix:{place}/nbd.sock"
 control = "unix:{place}/control.sock"
 """
-# Blocks that are read, and where the writes begin.
+# Size of the blocks to read; the writes begin after them.
 HOT = "4m"
 PERCENTILES = ["50.000000", "90.000000", "99.000000", "99.900000"]
 
 
 class Server:
-    """A server with files of its own."""
+    """A server with its own files."""
 
     def __init__(self, binary, place, layout):
         place.mkdir()
@@ -59,7 +61,7 @@ class Server:
             sys.exit(f"{binary} does not serve")
 
     def fio(self, *options):
-        """The command of an fio on this server."""
+        """The fio command for this server."""
         uri = f"--uri=nbd+unix:///vm1?socket={self.socket}"
         return [
             "fio",
@@ -72,13 +74,13 @@ class Server:
         ]
 
     def stop(self):
-        """Ends it at once: what it holds is not wanted."""
+        """Kills the server, because its data is not needed."""
         self.process.kill()
         self.process.wait()
 
 
 def writes(server, *options):
-    """An fio that writes at random, behind what is read."""
+    """The command of an fio that writes at random, beyond the blocks to read."""
     load = [
         "--rw=randwrite",
         f"--offset={HOT}",
@@ -90,7 +92,7 @@ def writes(server, *options):
 
 
 def reads(server, seconds):
-    """Percentiles of hits, in microseconds."""
+    """Percentiles of the latency of hits, in microseconds."""
     options = [
         "--rw=randread",
         f"--size={HOT}",
@@ -108,7 +110,7 @@ def reads(server, seconds):
 
 
 def phase(kind, read, other, seconds):
-    """One phase."""
+    """Runs one phase; returns the percentiles of its reads."""
     if kind == "idle":
         return reads(read, seconds)
     written = read if kind == "loaded" else other
@@ -146,7 +148,7 @@ def main():
                     servers[version] = Server(binary, place / version, layout)
                 servers["other"] = Server(binaries["now"], place / "other", layout)
                 for server in servers.values():
-                    # What is read is in memory, and flash is full.
+                    # Bring the blocks to read into memory, and fill flash.
                     subprocess.run(
                         writes(server, "--io_size=700m"),
                         capture_output=True,

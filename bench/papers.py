@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the tables of docs/papers.md from what `make papers` has made.
+"""Prints the tables of docs/papers.md from the results of `make papers`.
 
 bench/papers.py [TABLE...]          all tables, or those named: classes, cydonia, tiers, lines, promotion, levels,
                                     pages, policies
@@ -191,7 +191,7 @@ def tables(*names):
 
 
 def differences():
-    """Lines of tables that only the page has, and lines that only the studies give."""
+    """The table lines that only the page has, and those that only the studies give."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         tables()

@@ -56,7 +56,7 @@ def duration(us):
 
 
 def curves(plan, mrc):
-    """Miss ratio by size on a logarithmic scale, to the left."""
+    """The curves, on the left: miss ratio by size on a logarithmic scale."""
     x0, x1, y0, y1 = 60, 540, 280, 50
     low = 16 * 1024
     high = max(v["useful_bytes"] for v in plan["volumes"]) * 1.3
@@ -117,7 +117,7 @@ def curves(plan, mrc):
 
 
 def bars(plan):
-    """The objective of each division, to the right."""
+    """The bars, on the right: the objective of each division."""
     x0, x1, y0 = 690, 900, 70
     found = {
         "name": "found",

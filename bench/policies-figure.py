@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the picture of docs/policies.md: miss ratio by size of every policy, a panel for each trace.
+"""Draws the picture of docs/policies.md: miss ratio by size for every policy, one panel for each
+trace.
 
     cargo build --release -p forebay
     bench/policies-figure.py OUT.svg [NAME=]TRACE...
@@ -16,8 +17,8 @@ from pathlib import Path
 
 from common import ask, compared_policies, name_of, traces
 
-# Colours of Okabe and Ito, which colour-blind readers can tell apart; what shares one differs in dashes.
-# LRU, which others are compared with, and the optimum are black and wide, and drawn last.
+# Colours of Okabe and Ito, which colour-blind readers can distinguish; curves of the same colour
+# differ in dashes. LRU, the reference, and the optimum are black and wide, and drawn last.
 STYLES = {
     "fifo": ("#999999", 1.2, ""),
     "random": ("#999999", 1.2, "2 2"),
@@ -67,7 +68,7 @@ def main():
 
 
 def curves(path, names):
-    """Of each policy: shares of the blocks in percent, with the miss ratio."""
+    """For each policy: shares of the blocks in percent, with their miss ratios."""
     footprint = ask("trace", "info", path)["footprint_blocks"]["all"]
     growth = math.log(100 / SMALLEST_PERCENT) / (POINTS - 1)
     shares = [SMALLEST_PERCENT * math.exp(growth * step) for step in range(POINTS)]

@@ -5,10 +5,10 @@
     bench/policies.py [SHARE,...] TRACE...
 
 Prints a Markdown table: for each trace and size, a share of its distinct 4 KiB blocks in percent
-(1,5,10,25), the miss ratio of every policy that a configuration can name and of Belady's optimum, which
-no policy gets below. The policy with the fewest misses is bold. Below stand the mean of each column, and how
-much more than LRU a policy misses where it does worst. `FOREBAY` names another binary, NAME=TRACE
-another name in the table.
+(1,5,10,25), the miss ratio of every policy that a configuration can name and of Belady's optimum,
+the lower bound. The policy with the fewest misses is bold. The last rows show the mean of each
+column, and by how much a policy misses more than LRU in its worst case. `FOREBAY` names another
+binary, NAME=TRACE another name in the table.
 """
 
 import sys

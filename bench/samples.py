@@ -15,7 +15,7 @@ def region(bits):
 
 
 def regions(trace):
-    """Errors of a tenth, by the size of the regions."""
+    """Errors of a sample of a tenth, by region size."""
     row("regions of", "requests kept", "mean error of features", "hit ratios off by")
     row("---", *["---:"] * 3)
     for one in ask("sample", trace, *TENTH, "--bits", "4", "--compare")["comparison"]:
@@ -24,7 +24,9 @@ def regions(trace):
 
 
 def reduced(trace):
-    """What `--target-rate` removes from a tenth, and the errors before and after."""
+    """The regions that `--target-rate` removes from a sample of a tenth, and the errors before
+    and after.
+    """
     row(
         "regions of",
         "regions removed",
@@ -47,7 +49,7 @@ def reduced(trace):
 
 
 def by_default(*traces):
-    """Errors of a tenth with the default options, and of the plain method."""
+    """Errors of a sample of a tenth with the default options, and with the plain method."""
     row(
         "",
         "requests",

@@ -1,10 +1,12 @@
-"""The tables of docs/policies.md about what enters flash and how the tiers share blocks; see tables.py."""
+"""The tables of docs/policies.md about admission to flash and how the tiers share blocks; see
+tables.py.
+"""
 
 from common import MIB, name_of, named, row, simulate, tier_sizes
 
-# Memory and flash, as shares of the distinct data.
+# Sizes of memory and flash, as shares of the distinct data.
 SMALL = (0.02, 0.2)
-# What each column sets in the section [admission].
+# The lines of each column in the section [admission].
 ADMISSION = {
     "always": [],
     "nhit, 2": ['policy = "nhit"'],
@@ -18,10 +20,10 @@ ADMISSION = {
 
 
 def admission(*traces):
-    """Memory of 2 %, flash of 20 % of the blocks, no times."""
+    """Admission policies, with memory of 2 % and flash of 20 % of the blocks, untimed."""
     row("trace", "memory + flash", "write policy", *ADMISSION)
     row("---", "---", "---", *["---:"] * len(ADMISSION))
-    # The write policy, whether memory acknowledges, and what else is in [admission].
+    # The write policy, whether memory acknowledges, and further lines in [admission].
     ways = {
         "write-through": ("write-through", False, []),
         "write-back": ("write-back", False, []),
@@ -40,7 +42,7 @@ def admission(*traces):
             row(*named(trace, dram, flash), way, *cells)
 
 
-# Relations of the tiers, the layout, and what each column sets in the section [flash].
+# The relation of the tiers, the layout, and the lines of each column in the section [flash].
 RELATIONS = {
     "exclusive": ("exclusive", "log", []),
     "inclusive": ("inclusive", "log", []),
@@ -53,7 +55,9 @@ RELATIONS = {
 
 
 def relations(*traces):
-    """Memory of 2 %, flash of 20 % of the blocks, write-back by flash, no times."""
+    """Relations of the tiers, with memory of 2 % and flash of 20 % of the blocks, write-back
+    acknowledged by flash, untimed.
+    """
     row("trace", "memory + flash", *RELATIONS)
     row("---", "---", *["---:"] * len(RELATIONS))
     for trace in traces:
@@ -71,7 +75,9 @@ def relations(*traces):
 
 
 def etica(*traces):
-    """Memory of 11 MiB, 47 MiB of flash in slots with pages of 4 KiB, write-back by flash, no times."""
+    """ETICA's relations, with 11 MiB of memory and 47 MiB of flash in slots with 4 KiB pages,
+    write-back acknowledged by flash, untimed.
+    """
     names = ["eci", "etica-npe", "etica", "exclusive"]
     row("trace", *names)
     row("---", *["---:"] * len(names))
@@ -88,12 +94,12 @@ def etica(*traces):
         row(name_of(trace), *found)
 
 
-# What orders the cells; the log layout as it is by default comes before them.
+# Policies for the cells of the slots layout; the first column is the log layout with its default.
 CELLS = ["lru", "fifo", "clock", "sieve", "s3-fifo", "2q", "arc", "lfu", "w-tinylfu"]
 
 
 def cells(*traces):
-    """As `relations`, by the policy that orders the cells of the slots layout, under write-through."""
+    """As `relations`, by replacement policy of the slots layout's cells, with write-through."""
     row("trace", "memory + flash", "log", *CELLS)
     row("---", "---", *["---:"] * (1 + len(CELLS)))
     for trace in traces:
@@ -110,7 +116,7 @@ def cells(*traces):
 
 
 def bypass(*traces):
-    """As `relations`, by the length of the streams of which the rest goes past the cache."""
+    """As `relations`, by the length from which the rest of a stream bypasses the cache."""
     least = ["none", "256KiB", "1MiB", "4MiB"]
     row("trace", "memory + flash", *least, "bypassed at 1MiB")
     row("---", "---", *["---:"] * (len(least) + 1))

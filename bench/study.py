@@ -123,7 +123,8 @@ def overhead(cells="400"):
     row("---:", "---:", "---:", "---:", "---:", "---:")
     for number in range(3):
         with tempfile.TemporaryDirectory() as scratch:
-            # What starting and reporting take, which do not grow with the cells, is taken off.
+            # Exclude the time of starting and reporting, which does not depend on the number of
+            # cells.
             few, many = 40, int(cells)
             _, start, start_cpu = run(
                 sweep(few, base='"options.limit" = 1000'), f"{scratch}/few", workers=1
@@ -239,7 +240,7 @@ def search(*traces):
                 )
 
 
-#: Traces by which `terabyte` measures slopes, and their numbers of requests.
+#: Traces from which `terabyte` computes slopes, and their numbers of requests.
 SYNTHETIC = "zipf:blocks={blocks},theta=0.9,write=0.3,requests={requests},seed=1"
 REQUESTS = (500_000, 1_000_000, 2_000_000)
 SMALL_FILES = (20, 120)
@@ -249,9 +250,9 @@ FILES, BYTES = 10_000, 1e12
 def terabyte():
     """Measures how fleets and studies grow with requests and files, and extrapolates.
 
-    The slopes are those of straight lines through three sizes of traces: processor time and memory
-    of the commands. What a file takes beyond its commands is the difference of two fleets of
-    small files; other work on the machine can make it less than 0, which then counts as 0.
+    The slopes are those of straight lines through traces of three sizes: processor time and memory
+    of the commands. The time of a file beyond its commands is the difference between two fleets of
+    small files; other work on the machine can make it negative, which then counts as 0.
     """
     found = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -297,7 +298,9 @@ def synthesise(text, path):
 
 
 def fleet_cpu(trace):
-    """Processor time of the commands of a fleet of one trace, and the memory of the largest."""
+    """Processor time of the commands of a fleet of one trace, and the largest memory of a
+    command.
+    """
     with tempfile.TemporaryDirectory() as output:
         found = fleet(trace.parent, output, pattern=trace.name, workers=1)
         (cpu,) = found.volumes["cell.cpu_s"]
@@ -306,7 +309,7 @@ def fleet_cpu(trace):
 
 
 def cell_cpu(trace):
-    """Processor time of a cell of a study of the trace, and its memory."""
+    """Processor time of a study cell of the trace, and its memory."""
     with tempfile.TemporaryDirectory() as output:
         outcome, _, _ = run(sweep(4, trace), output, workers=1)
     config = Path(trace.parent, "cell.toml")
@@ -315,7 +318,8 @@ def cell_cpu(trace):
     return outcome.cpu_s / outcome.cells, used
 
 
-#: Linux counts the memory of the process that starts a command as the command's: let that be small.
+#: Linux counts the memory of the process that starts a command as the command's, so that process
+#: must be small.
 MEMORY = """
 import os, subprocess, sys
 child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
@@ -326,14 +330,14 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def memory(*words):
-    """MiB that a command takes at most."""
+    """Peak memory of a command, in MiB."""
     line = [sys.executable, "-S", "-E", "-c", MEMORY, FOREBAY, "-q", *words]
     done = subprocess.run(line, check=True, stdout=subprocess.PIPE)
     return int(done.stdout) / 1024
 
 
 def beyond_commands(directory):
-    """Processor time of a file of a fleet beyond that of its commands."""
+    """Processor time of a fleet's file beyond that of its commands."""
     used = []
     for count in SMALL_FILES:
         home = directory / f"{count} files"
@@ -348,8 +352,8 @@ def beyond_commands(directory):
     return (used[1] - used[0]) / (SMALL_FILES[1] - SMALL_FILES[0])
 
 
-#: Of `replayed`: sizes of the tiers as shares of the distinct data, the volume, and runs at once. Nearly all of a
-#: replay's time is that of the modelled devices, so several can share the processors.
+#: For `replayed`: sizes of the tiers as shares of the distinct data, the volume, and concurrent
+#: runs. A replay mostly waits for the modelled devices, so several can share the processors.
 DRAM, FLASH, VOLUME, AT_ONCE = 0.08, 0.4, "3GiB", 10
 TIERS = """
 [cache]
@@ -371,8 +375,8 @@ shape = "nvme"
 def replayed(count="40"):
     """Replays held-out workloads on files shaped as devices, with and without a second tier.
 
-    The second tier pays if it lowers the mean latency by at least 5 %, the question of `advise`. Replays
-    that BENCH_JOURNAL has already are not run again.
+    The second tier pays if it lowers the mean latency by at least 5 %, the question of `advise`.
+    Replays whose results are in BENCH_JOURNAL are not run again.
     """
     made = held_out()
     step = max(1, len(made) // int(count))
@@ -422,12 +426,13 @@ def replayed(count="40"):
     row(len(rows), *shares, f"{off:.3f}", f"{os.getloadavg()[0]:.1f}")
 
 
-#: Sizes of traces, in blocks, by which `advised` tells workloads apart; below the first, miniatures are whole traces.
+#: Limits between the size classes of `advised`, in blocks; below the first, miniatures are whole
+#: traces.
 SIZES = (2 * MINIATURE_BLOCKS, 80_000)
 
 
 def advised(directory, *traces):
-    """How often trees are right about workloads and traces that they have not seen, by size."""
+    """How often trees are right about unseen workloads and traces, by size."""
     entries, families = training([TRACE])
     known, examples = simulated(entries, directory)
     apart = {text for _, text in held_out()}
@@ -466,12 +471,12 @@ def advised(directory, *traces):
             print_wrong(question, pairs)
 
 
-#: What `figures` shows of answers.
+#: The columns of `figures`.
 CHECKED = ("rows", "right", "precision", "recall", "near", "always the same")
 
 
 def figures(rows, said):
-    """How often answers are right, and how often the most frequent right one would be."""
+    """How often answers are right, and how often the most frequent right answer would be."""
     share = checked(rows, said)
     answers = Counter(one["answer"] for one in rows)
     shares = [share[of] for of in ("accuracy", "precision", "recall", "near")]
@@ -480,7 +485,7 @@ def figures(rows, said):
 
 
 def print_wrong(question, pairs):
-    """The wrong answers, counted."""
+    """Prints the wrong answers, with their counts."""
     wrong = Counter(
         (one["answer"], said) for one, said in pairs if one["answer"] != said
     )
@@ -494,7 +499,7 @@ def make(directory):
 
 
 def prepared(text, home):
-    """The trace of a synthetic workload, and the bytes of both tiers for it."""
+    """The trace of a synthetic workload, and the sizes of both tiers for it, in bytes."""
     trace = home / "trace.parquet"
     synthesise(text, trace)
     footprint = ask("trace", "info", str(trace))["footprint_blocks"]["all"] * 4096

@@ -83,7 +83,7 @@ from samples import by_default, reduced, regions
 from sharing import admission, bypass, cells, etica, relations
 
 # Ten minutes each of two web servers, five desktops and a mail server, in the manner of Koller
-# 2012, figure 4.5: what is popular, and a flood that is never read again.
+# 2012, figure 4.5: popular blocks, and a flood of blocks that are never read again.
 DESKS = [(2, 40), (3, 25), (4, 60), (5, 30), (6, 50)]
 WORKLOADS = {
     "web-1": "zipf:weight=9,blocks=12k,theta=0.9 + sequential:weight=1,start=1GiB,rate=150",
@@ -107,7 +107,7 @@ def synthetic_workloads():
 
 
 def consolidate(*words):
-    """Each number of workloads in a row, from each of them on: the mean."""
+    """One row for each number of workloads: the mean over all starting points."""
     members = list(words[1:]) or synthetic_workloads()
     row("workloads", "alone", "wasted", "predicted", "with migration")
     row("---:", "---:", "---:", "---:", "---:")
@@ -138,13 +138,13 @@ def percent(share):
 
 
 def measured(answer):
-    """What workloads need by themselves, and what they need beyond that together."""
+    """The blocks that workloads need alone, and the additional ones that they need together."""
     own = answer["erss_blocks"]
     return own, answer["simulated_isolation_blocks"] - own
 
 
 def info(*traces):
-    """A line for each trace."""
+    """One row for each trace."""
     row(
         "",
         "requests",
@@ -180,7 +180,7 @@ def info(*traces):
 
 
 def contents(*traces):
-    """What caches of some sizes miss of the reads, and what is there twice."""
+    """Read misses of caches of several sizes, and duplicate data."""
     shares = [1 / 64, 1 / 16, 1 / 4, 1]
     row(
         "",
@@ -220,7 +220,9 @@ BEST = ["--bits", "4,5,6,7,8", "--best-of", "8"]
 
 
 def sample(*traces):
-    """Errors of a tenth: of all features, without misalignment below a byte, and of hits."""
+    """Errors of a sample of a tenth: of all features, without misalignment below a byte, and of
+    hits.
+    """
     ways = [
         ("4 KiB", ["--bits", "0"]),
         ("64 KiB", ["--bits", "4"]),
@@ -243,7 +245,7 @@ def sample(*traces):
             found = ask("sample", trace, *words)
             if options[:2] == BEST[:2]:
                 name += f": {4 << found['bits']} KiB"
-            # The means, without quantiles.
+            # Only the means, without quantiles.
             large = [
                 f["error"]
                 for key, f in found["features"].items()
@@ -261,8 +263,10 @@ def sample(*traces):
 
 
 def sample_runs(*traces):
-    """Median and largest error over sixteen pairs of tiers, of the whole trace's footprint."""
-    # In the first a disk is always busy, in the second a store that keeps up.
+    """Median and largest error over sixteen pairs of tiers, with sizes as shares of the whole
+    trace's footprint.
+    """
+    # In the first, a disk is always busy; in the second, a store keeps up.
     closed, timed = ["--queue-depth", "8"], ["--backing-device", "san"]
     latencies = ["mean latency", "p99"]
     ways = [
@@ -301,9 +305,9 @@ def sample_runs(*traces):
 
 
 def run_of(trace, blocks, pace):
-    """What a simulation says of speed."""
+    """The speed of a simulation."""
     dram, flash = (size * BLOCK for size in blocks)
-    # A log takes regions of a megabyte; slots take any size.
+    # The log layout needs regions of a megabyte; slots allow any size.
     found = simulate(trace, dram, "write-back", flash, "slots", pace=pace)
     latency = found["latency_us"]["all"]
     return {
@@ -314,7 +318,7 @@ def run_of(trace, blocks, pace):
 
 
 def memory():
-    """Bookkeeping of memory alone, and what flash adds to it."""
+    """Bookkeeping of memory alone, and the additional bookkeeping of flash."""
     trace = "small.parquet"
     spec = "zipf:blocks=1000,requests=1000,write=0.3"
     subprocess.run(
@@ -378,14 +382,14 @@ def backing(trace):
             row(name, policy, f"{rate:.0f}", f"{reads:,}", f"{writes:,}", f"{kib:.0f}")
 
 
-# Blocks' latencies in microseconds, from the catalogue: read and write of tier 1, tier 2 and the
-# backing store.
+# Latencies of block accesses in microseconds, from the catalogue: read and write of tier 1, tier 2
+# and the backing store.
 SLOW = ((0.0619, 0.0619), (18.18, 33.33), (1661.1, 1037.3))
 FAST = ((0.0619, 0.0619), (1.82, 2.0), (18.18, 33.33))
 
 
 def formulas(*traces):
-    """How far the cache is from the planner's formulas, in slots and as a log."""
+    """How far the simulated cache deviates from the planner's formulas, with slots and as a log."""
     row(
         "trace",
         "policy",
@@ -440,7 +444,7 @@ def deviation(found, expected):
 
 
 def by_formulas(trace, accesses, policy, tier1, tier2):
-    """What docs/planning-reference.md says that tiers of these sizes do."""
+    """The counts for tiers of these sizes, according to docs/planning-reference.md."""
     points, document = curve(trace, at=[tier1, tier1 + tier2])
     first, both = (at_or_last(points, size) for size in (tier1, tier1 + tier2))
     demotions = document["accesses"] - first["hits"]
@@ -451,7 +455,7 @@ def by_formulas(trace, accesses, policy, tier1, tier2):
         "read2": both["read_hits"] - first["read_hits"],
         "read_misses": document["reads"] - both["read_hits"],
         "writes": document["accesses"] - document["reads"],
-        # The cache begins empty: what fills memory demotes nothing.
+        # The cache begins empty: filling memory demotes nothing.
         "demotions": demotions - tier1,
         "written": demotions - tier1,
         "write_backs": 0,
@@ -483,7 +487,8 @@ def by_simulation(policy, answer):
         "read2": hits["tier2"]["read"],
         "read_misses": misses["read"],
         "writes": sum(tier["write"] for tier in [*hits.values(), misses]),
-        # Blocks that left memory with their record on flash; not all had to be written for it.
+        # Blocks that left memory with a record on flash; not all of these records were written for
+        # that.
         "demotions": events["left_on_flash"],
         "written": answer["flash"]["payload_bytes"] / BLOCK,
         "write_backs": back if policy == "write-back" else 0,
@@ -491,7 +496,7 @@ def by_simulation(policy, answer):
 
 
 def device_time(counts, devices, policy):
-    """Microseconds that all devices are busy, as the formulas charge it."""
+    """Microseconds for which all devices are busy, by the rates of the formulas."""
     (r1, w1), (r2, w2), (rs, ws) = devices
     to_memory = counts["writes"] + counts["read2"] + counts["read_misses"]
     stored = counts["writes"] if policy == "write-through" else counts["write_backs"]
@@ -506,7 +511,9 @@ def device_time(counts, devices, policy):
 
 
 def cydonia(*traces):
-    """Every combination of the catalogue, 50 budgets from what buys little to what holds all data."""
+    """Every combination of the catalogue with 50 budgets, from one that buys little to one that
+    holds all data.
+    """
     row(
         "",
         "mean excess latency",
@@ -540,7 +547,7 @@ def cydonia(*traces):
 
 
 def study(*traces):
-    """Shares of budgets in percent, with write-through / with write-back."""
+    """Shares of budgets in percent: with write-through / with write-back."""
 
     def both(key, of, of_all=None):
         cells = []
@@ -587,7 +594,7 @@ def study(*traces):
 
 
 def choices(document):
-    """(Latency, whether it is a single tier) of each budget and combination."""
+    """Latency, and whether the choice is a single tier, for each budget and combination."""
     found = {}
     for plan in document["sweep"]:
         for choice in plan["choices"]:
@@ -633,7 +640,7 @@ TABLES = {
 def main():
     if len(sys.argv) < 2 or sys.argv[1] not in TABLES:
         sys.exit(__doc__)
-    # Names of volumes are no files.
+    # Names of volumes are not files.
     words = list(traces(sys.argv[2:]))
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)

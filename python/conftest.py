@@ -1,4 +1,4 @@
-"""What the examples in docstrings and in the tour are about."""
+"""Fixtures for the examples in docstrings and in the tour."""
 
 import subprocess
 from pathlib import Path
@@ -7,13 +7,13 @@ import pytest
 
 from forebay._run import binary
 
-# It runs where the package is built.
+# This file runs only where the package is built.
 collect_ignore = ["hatch_build.py"]
 
 
 @pytest.fixture(scope="session")
 def synthetic(tmp_path_factory):
-    """Traces of three kinds, by the name of the kind and a number."""
+    """Traces of three kinds, keyed by the name of the kind and a number."""
     directory = tmp_path_factory.mktemp("traces")
     specs = {
         "zipf": "zipf:blocks=2k,requests=4k,write=0.3",
@@ -32,13 +32,13 @@ def synthetic(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def example():
-    """The trace of the documentation."""
+    """The trace that the documentation uses."""
     return Path(__file__).parent.parent / "docs" / "traces" / "sqlite-shop.parquet"
 
 
 @pytest.fixture(scope="session")
 def scheduler():
-    """The address of a cluster of two workers, so that not each study has to start its own."""
+    """The address of a cluster of two workers, so that a study need not start its own."""
     from distributed import LocalCluster
 
     with LocalCluster(

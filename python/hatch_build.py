@@ -1,6 +1,7 @@
-"""Puts the command into the wheel: FOREBAY_BINARY names it, and pip installs it next to `python`.
+"""Puts the command into the wheel: FOREBAY_BINARY names the file, and pip installs it next to
+`python`.
 
-Without that variable the wheel is Python alone, and `forebay` has to be there otherwise.
+Without that variable, the wheel contains only Python, and `forebay` has to be installed separately.
 """
 
 import os
@@ -12,7 +13,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 def platform_tag(binary):
-    """The systems that the binary runs on: the C library is at least as new as its newest symbol."""
+    """The platform tag of the binary: the C library must be at least as new as the newest
+    symbol.
+    """
     symbols = subprocess.run(
         ["objdump", "-T", binary], check=True, capture_output=True, text=True
     ).stdout

@@ -1,7 +1,7 @@
 # Sourced by the other scripts (bash).
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-# rustup's directory for cargo, and Debian's directories for mkfs and similar programs.
+# The directory of rustup for cargo, and those of Debian for mkfs and similar programs.
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin"
 
 say() { printf '%s\n' "$*"; }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Forebay's main job from start to end: runs a real application on a cache in front of a slow disk,
-# records its requests, measures them, plans tiers for them, and tries the plan out.
+# The main use of Forebay from start to end: runs a real application on a cache in front of a slow
+# disk, records its requests, measures them, plans tiers for them, and tries out the plan.
 #
 #   scripts/demo.sh [DIRECTORY]              results go to DIRECTORY, forebay-demo by default
 #   TRACE=file scripts/demo.sh [DIRECTORY]   the same for your own trace, without the application
 #
-# Of an earlier run, the results and the recording in DIRECTORY are replaced; other files there stay.
+# Results and a recording of an earlier run in DIRECTORY are replaced; other files there are kept.
 # FOREBAY=path uses that binary instead of building one. The devices are files in a temporary
-# directory; the slow disk has the latencies of a hard disk in the planner's catalogue.
+# directory; the slow disk has the latencies of a hard disk in the catalogue of the planner.
 set -euo pipefail
 invoked_from="$PWD"
 . "$(dirname "$0")/common.sh"
@@ -42,7 +42,7 @@ scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-demo.XXXXXX")"
 . scripts/demo/server.sh
 . scripts/demo/application.sh
 
-# Leaves nothing mounted, nothing running, and no files but the results.
+# On exit: nothing stays mounted or running, and no files but the results are left.
 cleanup() {
     local status=$?
     trap - EXIT INT TERM
@@ -78,7 +78,8 @@ set_up() {
     FOREBAY="${CARGO_TARGET_DIR:-$PWD/target}/release/forebay"
 }
 
-# Removes the results of an earlier run, and nothing else: the directory may have files of the user.
+# Removes the results of an earlier run, and nothing else: the directory may contain files of the
+# user.
 remove_results() {
     local file
     for file in $RESULTS; do rm -f "$out/$file"; done
@@ -118,8 +119,8 @@ measure() {
 
 plan() {
     title "3. Which tiers should be bought for it, in front of a $BACKING?"
-    # The application runs as fast as it can, and the plan assumes that it does so all day: that wears out any
-    # flash. The demo is about latency.
+    # The application runs as fast as it can, and the plan assumes that it does so all day, which
+    # would wear out any flash. The demo is about latency, so there is no limit on wear.
     "$FOREBAY" -q plan "$trace" --budget "$BUDGET" --sweep 12 --backing "$BACKING" --policy "$POLICY" \
         --wear-max none \
         --json -o "$out/plan.json" --html "$out/plan.html"
@@ -130,7 +131,7 @@ plan() {
     say "    These are service times of one request at a time. Under load, requests also wait: see step 4."
 }
 
-# tiers NAME DRAM [FLASH]: a configuration for the replay, and an empty cache.
+# tiers NAME DRAM [FLASH]: writes a configuration for the replay, with an empty cache.
 tiers() {
     local file="$scratch/$1.toml"
     {
@@ -148,7 +149,7 @@ tiers() {
     cp "$file" "$out/$1.toml"
 }
 
-# try_out NAME: the configuration, simulated and on real files.
+# try_out NAME: simulates the configuration, then replays on real files.
 try_out() {
     "$FOREBAY" -q simulate "$trace" --limit "$REPLAYED_MAX" --config "$scratch/$1.toml" \
         --queue-depth "$QUEUE_DEPTH" --json -o "$out/$1-simulated.json"

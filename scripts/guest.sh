@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A virtual machine works on exports while the server is killed: see tests/integration/guest/lib.sh.
+# Runs a virtual machine on exports while the server is killed: see tests/integration/guest/lib.sh.
 #
 #   scripts/guest.sh                  all tests
-#   scripts/guest.sh guest/disk       this one
+#   scripts/guest.sh guest/disk       only this test
 #   FOREBAY=path scripts/guest.sh     with this binary
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Packs an existing binary into target/package: a Debian package, forebay_VERSION_ARCHITECTURE.deb, and a
-# wheel of the Python package with the binary in it, forebay-VERSION-py3-none-PLATFORM.whl.
+# Packs an existing binary into target/package: a Debian package, forebay_VERSION_ARCHITECTURE.deb,
+# and a wheel of the Python package that includes the binary, forebay-VERSION-py3-none-PLATFORM.whl.
 #
 #   scripts/package.sh          both
-#   scripts/package.sh deb      one (or wheel)
+#   scripts/package.sh deb      only this one (or wheel)
 #
-# FOREBAY=path of the binary; OUT=directory of the packages; COMPRESS=how the Debian package is compressed (xz).
+# FOREBAY=path of the binary; OUT=directory for the packages; COMPRESS=compression of the Debian
+# package (xz).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -44,7 +45,7 @@ deb() {
     install -m 644 LICENSE "$tree/usr/share/doc/forebay/copyright"
     gzip -9nc CHANGELOG.md >"$tree/usr/share/doc/forebay/changelog.gz"
 
-    # The C library must be at least as new as the newest symbol that the binary wants of it.
+    # The C library must be at least as new as the newest symbol that the binary uses.
     libc="$(objdump -T "$binary" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)"
     cat >"$tree/DEBIAN/control" <<END
 Package: forebay
@@ -65,7 +66,7 @@ END
     say "$package"
 }
 
-# (pip brings what builds the wheel; nothing that the package depends on is needed for that.)
+# (pip fetches the build backend of the wheel; the dependencies of the package are not needed.)
 wheel() {
     need python3
     strip -o "$scratch/forebay" "$binary"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs every study in studies/ in full, a report each in target/papers, and compares the tables of
-# docs/papers.md with the results. Studies that were interrupted resume.
-# STUDIES="NAME..." for some, without the comparison; ARGS for forebay study, such as "--workers 8".
-# FOREBAY=path of a binary, which is built otherwise.
+# Runs every study in studies/ in full, with a report of each in target/papers, and compares the
+# tables of docs/papers.md with the results. Interrupted studies resume. STUDIES="NAME..." runs only
+# some, without the comparison; ARGS are further arguments of forebay study, such as "--workers 8".
+# FOREBAY=path uses that binary instead of building one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Records traces of real applications on ext4 on a Forebay volume, with hashes of all contents.
+# Records traces of real applications on ext4 on a Forebay volume, with hashes of all data.
 #
-#   scripts/record-traces.sh [LOAD ...]      of database, mail, machines, build; all by default
+#   scripts/record-traces.sh [LOAD ...]      database, mail, machines or build; all by default
 #
-# Traces go to the directory TRACES, traces/ by default, as LOAD.parquet. Needs root, loop devices and
-# FUSE; missing packages are installed on Debian. FOREBAY=path uses that binary instead of building one.
-# SEED (1) seeds all random choices, SHAPE=NAME gives the volumes the latencies of a device in the catalogue; the
-# sizes of each load are at the head of its file in scripts/traces. docs/recorded-traces.md says more.
+# Traces are written to the directory TRACES, traces/ by default, as LOAD.parquet. Needs root, loop
+# devices and FUSE; missing packages are installed on Debian. FOREBAY=path uses that binary instead
+# of building one. SEED (1) seeds all random choices, and SHAPE=NAME gives the volumes the latencies
+# of a device in the catalogue; the sizes of each load are at the head of its file in
+# scripts/traces. For details see docs/recorded-traces.md.
 set -euo pipefail
 invoked_from="$PWD"
 . "$(dirname "$0")/common.sh"
@@ -34,7 +35,7 @@ chmod 711 "$scratch"
 # shellcheck source=/dev/null
 for load in "${LOADS[@]}"; do . "scripts/traces/$load.sh"; done
 
-# However this ends: nothing running, nothing mounted, no files but the traces.
+# On any exit: nothing stays running or mounted, and no files but the traces are left.
 cleanup() {
     local status=$?
     trap - EXIT INT TERM
@@ -53,7 +54,7 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Installs what loads need, or says what is missing.
+# Installs the programs that the loads need, or fails with the first one missing.
 set_up() {
     [ "$(id -u)" = 0 ] || fail "mounting file systems needs root"
     local load pair program packages="nbdfuse:libnbd-bin fusermount3:fuse3 losetup:mount mkfs.ext4:e2fsprogs"
@@ -84,7 +85,7 @@ set_up() {
     fi
 }
 
-# volume NAME SIZE: one more volume, for LOAD_configure to call.
+# volume NAME SIZE: adds a volume to the configuration; for LOAD_configure.
 volume() {
     VOLUMES+=("$1")
     {
@@ -96,7 +97,7 @@ volume() {
     } >>"$scratch/serve.toml"
 }
 
-# Fills the volumes, then records what the load asks of them.
+# Fills the volumes, then records the requests of the load.
 record() {
     local load=$1 started=$SECONDS
     recording="$TRACES/$load.parquet"
@@ -119,7 +120,7 @@ record() {
     stop_server
     say "    filled in $((SECONDS - started)) s"
     started=$SECONDS
-    # A recording that was killed leaves files with which the server refuses to start.
+    # The server does not overwrite a recording, complete or not: it would record to another file.
     rm -f "$recording" "$recording.partial" "$recording.partial.index"
     drop_page_cache
     serve "$scratch/serve.toml" -q --record "$recording" --hash

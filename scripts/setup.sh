@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what the build and the tests need, on Debian as root; elsewhere it names
-# what is missing. The exit status is 1 only if something that the build needs is missing.
+# Installs what the build and the tests need, on Debian as root; elsewhere it lists what is missing.
+# The exit status is 1 only if something that the build needs is missing.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# program:package, by Debian's package names.
+# program:package, with the names of Debian packages.
 BUILD="cc:gcc make:make git:git"
 TESTS="fio:fio nbdkit:nbdkit nbdinfo:libnbd-bin nbdcopy:libnbd-bin nbdfuse:libnbd-bin
     qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils mkfs.ext4:e2fsprogs
@@ -33,7 +33,7 @@ if [ -n "${wanted// /}" ] && [ -e /etc/debian_version ] && [ "$(id -u)" = 0 ]; t
         say "installing failed"
     fi
     rm -f "$log"
-    # Debian starts the services that it installs; the tests start their own.
+    # Debian starts services when it installs them; the tests start their own.
     case " $wanted " in
         *" prometheus "*) ! has systemctl || systemctl disable --now -q prometheus 2>/dev/null || true ;;
     esac

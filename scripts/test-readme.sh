@@ -10,7 +10,7 @@ if [ -n "$lacking" ]; then
     exit 77
 fi
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-readme.XXXXXX")"
-# A tour that fails half-way leaves its server running.
+# If the tour fails half-way, its server is still running.
 cleanup() {
     (cd "$scratch" && bin/forebay ctl stop --config forebay.toml >/dev/null 2>&1) || true
     rm -rf "$scratch"

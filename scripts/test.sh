@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs everything that a change must pass. Each step runs even if an earlier one failed; the last line is
-# the count. A step is skipped, with its reason, when this machine lacks what it needs.
+# Runs everything that a change must pass. Each step runs even if an earlier one failed; the last
+# line is the count. A step is skipped, with the reason, if this machine lacks something it needs.
 #
-# The adversary runs in the background at the lowest priority, and its result is reported last: it needs
-# minutes of processor time, which the steps after it leave idle while they wait for devices, clients and downloads.
-# The scripts of tests/integration mostly wait, too, and run in the background when everything is built.
+# The adversary runs in the background at the lowest priority, and its result is reported last: it
+# needs minutes of processor time, which later steps leave idle while they wait for devices, clients
+# and downloads. The scripts of tests/integration mostly wait, too, and run in the background once
+# everything is built.
 #
 #   scripts/test.sh                  all steps
 #   scripts/test.sh fmt clippy       these steps
@@ -14,16 +15,16 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
 STEPS="setup lock fmt clippy scripts ruff tidy build adversary tests examples doc integration oracles readme python"
-# These run in the background: the first at the lowest priority.
+# These run in the background: the adversary at the lowest priority.
 declare -A BESIDE=([adversary]="nice -n 19" [integration]="")
 STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-2400}"
 SKIP=77
 
 export TERM=dumb CARGO_TERM_COLOR=never RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 logs=target/test-logs
-# Where cargo builds to.
+# The directory into which cargo builds.
 export built="${CARGO_TARGET_DIR:-$PWD/target}"
-# A first build has nothing to reuse, and would write 9 GB for the next one.
+# A first build has nothing to reuse, and would write 9 GB of incremental data for the next one.
 [ -d "$built/debug" ] || export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 mkdir -p "$logs"
 
@@ -34,18 +35,19 @@ skip() {
 
 step_setup() { scripts/setup.sh; }
 
-# Every other step resolves freely, so that a stale Cargo.lock is one failure and not eight.
+# All other steps resolve freely, so that a stale Cargo.lock is one failure and not eight.
 step_lock() { cargo metadata --locked --format-version 1 >/dev/null; }
 
 step_fmt() { cargo fmt --all --check; }
 
 step_clippy() { cargo clippy --workspace --all-targets -- -D warnings; }
 
-# With and without tests, dependencies have the same features (see tests/tidy/Cargo.toml).
+# Checks that dependencies have the same features with and without tests (see
+# tests/tidy/Cargo.toml).
 compiled_once() {
     local with without
     features() { cargo tree --workspace --prefix none -f '{p} {f}' -e "$1" | sed 's/ (\*)$//' | sort -u; }
-    # Apart: an assignment of two has the status of the second command.
+    # Two assignments: a single one for both would only have the status of the second command.
     with="$(features normal,build,dev)" || return 1
     without="$(features normal,build)" || return 1
     if comm -13 <(printf '%s\n' "$with") <(printf '%s\n' "$without") | grep .; then
@@ -54,8 +56,8 @@ compiled_once() {
     fi
 }
 
-# The shell scripts themselves, whether every mutant still applies to the source, and whether the markers of
-# figures in the documents name what exists.
+# Checks the shell scripts, that every mutant still applies to the source, and that the markers of
+# figures in the documents name existing programs.
 step_scripts() {
     local file files status=0
     mapfile -t files < <(git ls-files '*.sh' .ci/run tests/integration/run)
@@ -89,25 +91,26 @@ step_ruff() {
         && git ls-files -z "${files[@]}" | xargs -0 ruff format --check
 }
 
-# Of the whole workspace, as everything below: a crate that is built alone has dependencies with
-# fewer features, so that they and all above them would be compiled again.
+# For the whole workspace, like all steps below: a crate that is built alone has dependencies with
+# fewer features, so that these and everything that depends on them would be compiled again.
 step_tidy() { cargo test --workspace --test tidy; }
 
-# Builds what most steps need, so that the adversary, which comes next, has little to build.
+# Builds what most steps need, so that little is left to build for the adversary, which comes next.
 step_build() { cargo test --workspace --no-run --lib --bins --tests; }
 
-# Unit tests and integration tests in Rust; their binary comes from the same build.
+# Unit tests and integration tests in Rust; the binary that they run comes from the same build.
 step_tests() {
     cargo test --workspace --no-fail-fast --lib --bins --tests -- --show-output
 }
 
-# The binary that the tests of the command ran.
+# Builds the binary that the tests of the command run.
 build_forebay() { cargo build --workspace --bin forebay; }
 
 # The examples in the documentation of public items.
 step_examples() { cargo test --workspace --no-fail-fast --doc; }
 
-# With the compiler of clippy for what the crates need of each other, which the step `clippy` has compiled so.
+# Compiles dependencies between the crates with clippy-driver, so that the results of the step
+# `clippy` can be reused.
 step_doc() {
     local driver
     driver="$(rustc --print sysroot)/bin/clippy-driver"
@@ -118,30 +121,30 @@ step_doc() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 }
 
-# Answers compared with those of naive programs that know nothing of the code.
+# Compares answers with those of naive programs that share no code with Forebay.
 step_oracles() {
     python3 -c 'import tomllib' 2>/dev/null || skip "Python 3.11 or newer is missing"
     build_forebay && FOREBAY="$built/debug/forebay" tests/oracles/run
 }
 
-# Scripts that drive the binary from outside; each may skip, and says why.
+# Scripts that drive the binary from outside; each may skip itself, with a reason.
 step_integration() {
     [ -x tests/integration/run ] || skip "there are no scripts in tests/integration"
     build_forebay || return 1
     FOREBAY="$built/debug/forebay" tests/integration/run | sed -u 's/^SKIP  /skipped: /'
 }
 
-# The tour of the README, as a user would paste it.
+# Runs the tour of the README as a user would paste it.
 step_readme() {
     build_forebay && FOREBAY="$built/debug/forebay" scripts/test-readme.sh
 }
 
-# The adversary beyond what its own tests do: bounded by operations, not by time.
+# Runs the adversary for longer than its own tests do: bounded by operations, not by time.
 step_adversary() {
     [ -e adversary/src/main.rs ] || skip "the adversary runs within its tests only"
     local place="$built/adversary"
     mkdir -p "$place"
-    # A copy, because the steps after this one build, too.
+    # Runs a copy, because later steps build, too.
     cargo build --workspace --bin forebay-adversary || return 1
     cp "$built/debug/forebay-adversary" "$place/" || return 1
     "$place/forebay-adversary" ci && "$place/forebay-adversary" canaries
@@ -152,14 +155,14 @@ step_python() {
     scripts/test-python.sh
 }
 
-# Shows what matters of a step's output while it runs; the log has all of it.
+# Shows the relevant part of the output of a step while it runs; the log has all of it.
 filter() {
     grep --line-buffered --text -vE \
         '^processor time: |^ *(Compiling|Downloaded|Downloading|Checking|Documenting|Adding|Updating|Locking|Blocking|Doc-tests) |^test .*(\.\.\. ok|\.\.\. ignored)$|^running [0-9]+ tests?$|^$' \
         || true
 }
 
-# Of a passing `cargo test` only what was skipped and the sum.
+# Shows only the skipped tests and the total of a passing `cargo test`.
 digest() {
     local passed
     grep -hE '^skipped: ' "$1" | sort -u | sed 's/^/    /'
@@ -167,7 +170,8 @@ digest() {
     [ "$passed" = 0 ] || say "    $passed tests passed"
 }
 
-# Starts a step as a script of its own, so that a hanging one can be ended with all it started.
+# Starts a step as a separate script, so that a hanging step can be ended along with everything it
+# started.
 begin() {
     local step=$1
     began[$step]=$SECONDS
@@ -190,12 +194,13 @@ follow() {
     esac
 }
 
-# What a step and all it started took of the processors; nothing if the step did not come to its end.
+# Prints the processor time of a step and of everything it started; nothing if the step did not
+# finish.
 processor_seconds() {
     sed -nE 's/^processor time: //p' "$1" | tail -n 1 | awk '{print ", " $1 + $2 " s of processors"}'
 }
 
-# What a step's log says of its failures, at most 60 lines of it.
+# Shows the failures in the log of a step, at most 60 lines.
 failures() {
     local step=$1 log=$logs/$1.log
     say ""
@@ -206,7 +211,7 @@ failures() {
     esac | grep . | head -n 60 || tail -n 20 "$log"
 }
 
-# Waits for a step and says how it ended.
+# Waits for a step and reports its result.
 finish() {
     local step=$1 log=$logs/$1.log status took line
     wait "${runner[$step]}"
@@ -244,7 +249,7 @@ finish() {
 list="${*:-$STEPS}"
 passed=0 failed=0 skipped=0 summary="" within="" beside="" unsuccessful=""
 declare -A began runner
-# Whoever ends this script ends its steps, too.
+# When this script ends, its steps end, too.
 trap '[ ${#runner[@]} = 0 ] || kill "${runner[@]}" 2>/dev/null' EXIT
 trap 'exit 130' INT TERM
 started=$SECONDS

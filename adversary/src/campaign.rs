@@ -1,4 +1,4 @@
-//! Many runs on several threads, each run independent of all others, and what they add up to.
+//! Campaigns: many independent runs on several threads, and their totals.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,25 +7,25 @@ use std::sync::{Mutex, PoisonError};
 use crate::coverage::Coverage;
 use crate::run::Seen;
 
-/// What runs add up to.
+/// The totals of several runs.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Power cuts, those during a recovery included.
+    /// Power cuts, including those during a recovery.
     pub cuts: u64,
-    /// Requests answered.
+    /// Number of requests answered.
     pub replies: u64,
-    /// The runs' digests together, in any order.
+    /// The combined digests of the runs, regardless of their order.
     pub digest: u64,
-    /// Counters.
+    /// The coverage counters.
     pub coverage: Coverage,
-    /// What went wrong, by seed.
+    /// The failures, by seed.
     pub failures: Vec<(u64, String)>,
 }
 
 impl Tally {
-    /// Adds a run that went well.
+    /// Adds a successful run.
     pub fn add_seen(&mut self, seen: &Seen) {
         self.cuts += seen.cuts + seen.cuts_in_recovery;
         self.replies += seen.replies;
@@ -33,7 +33,7 @@ impl Tally {
         self.coverage.merge(&seen.stats);
     }
 
-    /// Adds another's.
+    /// Adds the totals of another tally.
     pub fn merge(&mut self, other: &Tally) {
         self.runs += other.runs;
         self.cuts += other.cuts;
@@ -45,16 +45,16 @@ impl Tally {
     }
 }
 
-/// Runs that fail before a campaign gives up.
+/// Number of failing runs after which a campaign gives up.
 const FAILURES_MAX: usize = 8;
 
-/// Runs `each` for every seed of a range on `jobs` threads. The sum does not depend on their
-/// number, unless the campaign gives up.
+/// Runs `each` for every seed of a range on `jobs` threads. The totals do not depend on the number
+/// of threads, unless the campaign gives up.
 pub fn sweep(jobs: usize, seeds: Range<u64>, each: impl Fn(u64, &mut Tally) + Sync) -> Tally {
     sweep_until(jobs, seeds, &AtomicBool::new(false), each).0
 }
 
-/// Runs `each` as [`sweep`] does, until somebody wishes it to `stop`; also gives the seed that is next then.
+/// Like [`sweep`], but ends early once `stop` is set. Also returns the next seed.
 pub fn sweep_until(
     jobs: usize,
     seeds: Range<u64>,
@@ -86,10 +86,10 @@ pub fn sweep_until(
     (total.into_inner().unwrap_or_else(PoisonError::into_inner), next)
 }
 
-/// Processor time that this process has used, in seconds; 0 where the system does not say.
+/// Processor time that this process has used, in seconds; 0 if the system does not report it.
 pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field is a name in parentheses that may hold anything.
+    // The second field is a name in parentheses, which may contain anything.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks: u64 = fields.skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
     // USER_HZ is 100 on every Linux.

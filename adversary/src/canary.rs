@@ -1,4 +1,4 @@
-//! Seeded bugs: how hard the adversary looks is how soon it finds them.
+//! Planted bugs: the sooner the adversary finds them, the more thorough it is.
 
 use std::ops::Range;
 
@@ -7,20 +7,20 @@ use forebay_flash::sabotage::{Bug, Sabotage};
 
 use crate::kind::Kind;
 
-/// How a hunt for a bug ended.
+/// The result of a hunt for a bug.
 #[derive(Clone, Debug)]
 pub struct Hunt {
     /// The bug.
     pub bug: Bug,
     /// The kind of run.
     pub kind: &'static str,
-    /// Power cuts until it was found, or in all.
+    /// Power cuts before the bug was found, or all power cuts of the hunt.
     pub cuts: u64,
-    /// The seed that finds it, and how it shows; `None` if it was not found.
+    /// The seed that finds the bug, and the failure; `None` if the bug was not found.
     pub found: Option<(u64, String)>,
 }
 
-/// In which kind of run a bug is looked for.
+/// The kind of run in which to look for a bug.
 pub fn kind_for(bug: Bug) -> &'static str {
     match bug {
         Bug::TransitFrameReusedEarly => "etica",
@@ -41,8 +41,9 @@ pub fn kind_for(bug: Bug) -> &'static str {
     }
 }
 
-/// Where the search for a bug begins: shortly before the seed that found it, for bugs that few seeds find. When the
-/// code has changed, other seeds find them, and the search takes longer.
+/// The seed at which the search for a bug begins. For bugs that few seeds find, it is slightly
+/// below the seed that last found the bug. After a change of the code, other seeds find the bug,
+/// and the search takes longer.
 pub fn first_seed(bug: Bug) -> u64 {
     match bug {
         Bug::RegionReusedEarly => 635,

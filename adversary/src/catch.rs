@@ -1,4 +1,4 @@
-//! Panics of the program under test as failures of a run.
+//! Turns panics of the code under test into failures of a run.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,11 +11,11 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// Runs `f`; a panic becomes an error that says what the panic said and where. Nothing is
-/// printed meanwhile; panics elsewhere print as ever.
+/// Runs `f`. A panic becomes an error with the message and the location of the panic. Meanwhile,
+/// panics on this thread print nothing; panics on other threads print as usual.
 ///
 /// # Errors
-/// What `f` returned, or the panic in words.
+/// Returns the error of `f`, or the description of the panic.
 pub fn catch<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     HOOK.call_once(|| {
         let before = std::panic::take_hook();

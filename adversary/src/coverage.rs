@@ -1,5 +1,5 @@
-//! What a campaign has met: each race and each rare branch has a counter, and a campaign that
-//! met one too rarely has proved little and fails.
+//! Coverage of a campaign: each race and each rare branch has a counter. A campaign in which one
+//! occurred too rarely proves little, and fails.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use forebay_flash::{LogError, LogStats};
 
 use crate::world::Found;
 
-/// How often each thing must be met in the tests of a change, at least: about a third of how often
-/// it was met when this was written.
+/// How often each situation must occur in the tests of a change: about a third of how often it
+/// occurred when this list was written.
 pub const FLOORS: &[(&str, u64)] = &[
     ("admitted", 5000),
     ("blocks fetched for a line", 1000),
@@ -217,7 +217,7 @@ impl Coverage {
         *self.0.entry(name).or_default() += n;
     }
 
-    /// A counter; 0 if nothing was ever added.
+    /// The value of a counter; 0 if nothing was added.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
@@ -229,12 +229,12 @@ impl Coverage {
         }
     }
 
-    /// Names and counters, by name.
+    /// All counters, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().map(|(name, n)| (*name, *n))
     }
 
-    /// Which of `wanted` were met less often than they should be: name, number, wanted.
+    /// The counters in `wanted` that are too low: name, value, and wanted value.
     pub fn missing(&self, wanted: &[(&'static str, u64)]) -> Vec<(&'static str, u64, u64)> {
         (wanted.iter())
             .map(|&(name, least)| (name, self.get(name), least))
@@ -242,7 +242,7 @@ impl Coverage {
             .collect()
     }
 
-    /// Takes in what a life of the cache has counted.
+    /// Adds the counters of a cache at the end of its life.
     pub fn add_life(&mut self, cache: &Cache) {
         self.add_cache(cache.stats());
         if let Some(log) = cache.log_stats() {
@@ -340,7 +340,7 @@ impl Coverage {
         }
     }
 
-    /// Takes in how a start ended: which branches of recovery it went through.
+    /// Adds the result of a start: the branches of recovery that it took.
     pub fn add_start(&mut self, found: &Found) {
         match found {
             Found::Nothing => {}

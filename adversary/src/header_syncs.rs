@@ -1,4 +1,4 @@
-//! The syncs of the headers of backing stores, which can fail in place of those of the data.
+//! Syncs of the headers of backing stores, which can fail instead of the syncs of the data.
 
 use std::io;
 use std::sync::Arc;
@@ -11,17 +11,18 @@ use forebay_effect::Device;
 
 use crate::watch::Watch;
 
-/// The syncs of the headers in one life.
+/// Syncs of the headers during one life.
 #[derive(Debug, Default)]
 pub struct HeaderSyncs {
-    /// By volume.
+    /// Indexed by volume.
     syncs: Vec<Arc<StoreSyncs>>,
-    /// By volume: operations on its store that have failed.
+    /// Indexed by volume: the number of failed operations on its store.
     errors: Vec<u64>,
 }
 
 impl HeaderSyncs {
-    /// The syncs of the headers of the first `count` volumes, joined with the devices.
+    /// Creates the syncs of the headers of the first `count` volumes, and joins them with the
+    /// devices' syncs.
     pub fn join(count: usize, devices: &mut JointSyncs<MemoryDevices>) -> HeaderSyncs {
         let syncs: Vec<Arc<StoreSyncs>> = (0..count).map(|_| Arc::default()).collect();
         for (volume, syncs) in (0..).map(Volume).zip(&syncs) {
@@ -30,18 +31,20 @@ impl HeaderSyncs {
         HeaderSyncs { syncs, errors: vec![0; count] }
     }
 
-    /// The sync of a header fails, and no other sync of the store does: it may take unsynced data with it.
+    /// Makes the sync of a header fail, but no other sync of the store. The failure may lose
+    /// unsynced data.
     pub fn fail(&self, volume: Volume, devices: &mut JointSyncs<MemoryDevices>) {
         let fail = || {
             devices.fail_sync(Device::Backing(volume));
             Err(io::Error::other("the sync of a header failed"))
         };
-        // (The caller knows how it ends.)
+        // The result is known: the sync fails.
         let _ = self.syncs[volume.index()].write_header(|| Ok(()), fail);
     }
 
-    /// A store that is known to fail is not waited for. What was written before a failed sync is still
-    /// dirty, and may be superseded on flash before it is written again.
+    /// Excuses stores that are known to fail, because nothing waits for them. Data that was written
+    /// before a failed sync is still dirty, and may be superseded on flash before it is written
+    /// again.
     pub fn excuse_failing(&mut self, cache: &Cache, watch: &mut Watch) {
         for (volume, before) in (0..).map(Volume).zip(&mut self.errors) {
             let errors = cache.volume_stats(volume).map_or(0, |stats| stats.backing_errors);

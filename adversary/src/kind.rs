@@ -1,4 +1,4 @@
-//! The kinds of random runs: what is drawn, and what happens in them.
+//! The kinds of random runs: the limits of their scenarios, and their plans.
 
 use forebay_cache::Relation;
 use forebay_device::choices::{Choices, Seeded};
@@ -10,14 +10,14 @@ use crate::catch::catch;
 use crate::run::{FlashEnd, Plan, Seen, run};
 use crate::scenario::{Limits, Scenario, draw};
 
-/// A kind of run. With a seed it is one run, always the same.
+/// A kind of run. Kind and seed determine the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// What it is called.
+    /// Name of the kind.
     pub name: &'static str,
-    /// What its scenarios are drawn from.
+    /// The limits within which its scenarios are drawn.
     pub limits: Limits,
-    /// What happens.
+    /// What happens during a run.
     pub plan: Plan,
 }
 
@@ -57,7 +57,7 @@ pub const CUTS: [Kind; 5] = [
     slots("through-slots", false, Plan::CUTS),
 ];
 
-/// Power cuts, kills and stops, with policies that change while the cache serves and from start to start.
+/// Power cuts, kills and stops, with policies that change while the cache serves and between lives.
 pub fn switches() -> [Kind; 3] {
     let limits = |flash| Limits { flash: Some(flash), switches: true, ..Limits::default() };
     [
@@ -71,7 +71,7 @@ pub fn switches() -> [Kind; 3] {
     ]
 }
 
-/// Power cuts, kills and stops, and devices that report errors, run out of space and fail to sync.
+/// Power cuts, kills and stops, and devices that report errors, run out of space, or fail to sync.
 pub fn errors() -> [Kind; 6] {
     let io = FaultRates::NONE
         .with(Fault::TransientError, 30)
@@ -92,8 +92,8 @@ pub fn errors() -> [Kind; 6] {
     ]
 }
 
-/// Cuts, and a flash device that lies: what it writes is lost or goes elsewhere, what it reads
-/// is rotten, another place's, or unreadable.
+/// Cuts, and a flash device that corrupts data silently: writes are lost or misdirected; reads
+/// return decayed data, data from another place, or nothing.
 pub fn media() -> [Kind; 4] {
     let lies = FaultRates::NONE
         .with(Fault::LostWrite, 40)
@@ -110,7 +110,8 @@ pub fn media() -> [Kind; 4] {
     ]
 }
 
-/// Devices whose every third read cannot be had, and stays so until it is written.
+/// Cuts, and devices on which one in three reads fails and keeps failing until the data is
+/// rewritten.
 pub fn unreadable() -> [Kind; 4] {
     let faults = FaultRates::NONE.with(Fault::LatentError, 3);
     let plan =
@@ -124,7 +125,7 @@ pub fn unreadable() -> [Kind; 4] {
     .map(|kind| Kind { limits: Limits { gives_up: true, ..kind.limits }, ..kind })
 }
 
-/// Cuts, kills and stops, and starts that cannot read one copy of the superblock.
+/// Cuts, kills and stops, and starts at which one copy of the superblock is unreadable.
 pub fn superblock() -> [Kind; 3] {
     let plan = Plan { superblock_errors: true, ..Plan::CUTS };
     [
@@ -134,13 +135,15 @@ pub fn superblock() -> [Kind; 3] {
     ]
 }
 
-/// Cuts that take what is on flash with them, or parts of it. Nothing is owed there.
+/// Cuts that also lose the contents of flash, or a part of them. Flash is not required to hold
+/// anything then.
 pub fn lost() -> [Kind; 2] {
     let plan = Plan { flash_lost: true, ..Plan::CUTS };
     [kind("through-lost", true, Some(false), plan), slots("through-slots-lost", false, plan)]
 }
 
-/// Cuts, kills and stops, and others who write to the stores between lives and while the cache is quiet.
+/// Cuts, kills and stops, and other programs that write to the stores between lives and during a
+/// quiesce.
 pub fn others() -> [Kind; 5] {
     let plan = Plan { others: true, ..Plan::CUTS };
     let limits = Limits { flash: Some(true), switches: true, ..Limits::default() };
@@ -153,7 +156,7 @@ pub fn others() -> [Kind; 5] {
     ]
 }
 
-/// Cuts, kills and stops, and stores that take nothing for long.
+/// Cuts, kills and stops, and stores that reject all operations for a long time.
 pub fn outages() -> [Kind; 3] {
     let plan = Plan { outages: true, errors_allowed: true, steps: 200, ..Plan::CUTS };
     let switch = Limits { flash: Some(true), switches: true, ..Limits::default() };
@@ -171,7 +174,8 @@ pub fn syncs() -> [Kind; 2] {
     [kind("through-syncs", true, Some(false), plan), slots("through-slots-syncs", false, plan)]
 }
 
-/// Cuts, kills and stops, stores whose syncs fail now and then, and others who use what a stop calls complete.
+/// Cuts, kills and stops, stores whose syncs fail occasionally, and other programs that use the
+/// stores after a stop that reports them complete.
 pub fn syncs_others() -> [Kind; 2] {
     let faults = FaultRates::NONE.with(Fault::SyncFailure, 6);
     let plan = Plan { backing_faults: faults, errors_allowed: true, others: true, ..Plan::CUTS };
@@ -181,7 +185,8 @@ pub fn syncs_others() -> [Kind; 2] {
     ]
 }
 
-/// Cuts, kills and stops, and stores that are late: others do many operations for each of theirs.
+/// Cuts, kills and stops, and slow stores: other devices complete many operations for each of
+/// theirs.
 pub fn late() -> [Kind; 3] {
     let plan = Plan { late: true, steps: 300, ..Plan::CUTS };
     let errors = errors().iter().find(|k| k.name == "back-slots-errors").map(|k| k.plan);
@@ -193,7 +198,7 @@ pub fn late() -> [Kind; 3] {
     ]
 }
 
-/// Cuts, and flash that is gone from some moment of a life to the next start.
+/// Cuts, and flash that disappears during a life and returns at the next start.
 pub fn flash_gone() -> [Kind; 3] {
     let plan = Plan { flash_end: Some(FlashEnd::Gone), ..Plan::CUTS };
     let back = Plan { errors_allowed: true, header_faults: true, ..plan };
@@ -204,8 +209,8 @@ pub fn flash_gone() -> [Kind; 3] {
     ]
 }
 
-/// Cuts, kills and stops, and flash that runs out of space, but for what was written when it was begun.
-/// In two of them stores keep stamps, and devices may become older copies of themselves.
+/// Cuts, kills and stops, and flash that runs out of space except for the superblocks. In two of
+/// these kinds, stores keep stamps, and devices may be replaced by older copies of themselves.
 pub fn full_flash() -> [Kind; 6] {
     let plan = Plan { flash_end: Some(FlashEnd::Full), ..Plan::CUTS };
     let older = Plan { older: true, ..plan };
@@ -219,7 +224,7 @@ pub fn full_flash() -> [Kind; 6] {
     ]
 }
 
-/// Cuts, kills and stops, after which a device may be an older copy of itself.
+/// Cuts, kills and stops, after which a device may be replaced by an older copy of itself.
 pub fn older() -> [Kind; 8] {
     let plan = Plan { older: true, ..Plan::CUTS };
     let limits = Limits { flash: Some(true), switches: true, ..Limits::default() };
@@ -237,7 +242,8 @@ pub fn older() -> [Kind; 8] {
     ]
 }
 
-/// Relations of the tiers that few draws lead to: ETICA with its queues, with cuts, errors, lies and others.
+/// Relations of the tiers that are seldom drawn: ETICA with its queues, with cuts, errors, silent
+/// corruption and other programs.
 pub fn relations() -> [Kind; 4] {
     let of = |name, plan| {
         let kind = slots(name, true, plan);
@@ -271,10 +277,10 @@ pub fn all() -> impl Iterator<Item = Kind> {
 }
 
 impl Kind {
-    /// The kind of that name; behind a `+` may stand the name of a bug to give the cache.
+    /// The kind with this name; the name of a bug to plant may follow after a `+`.
     ///
     /// # Errors
-    /// What is unknown, in words.
+    /// Says which name is unknown.
     pub fn find(name: &str) -> Result<Kind, String> {
         let (name, bug) = name.split_once('+').map_or((name, None), |(n, b)| (n, Some(b)));
         let names = || all().map(|k| k.name).collect::<Vec<_>>().join(", ");
@@ -295,7 +301,7 @@ impl Kind {
         Ok(self)
     }
 
-    /// How it is called, with its bug.
+    /// The name of the kind, including its bug.
     pub fn full_name(&self) -> String {
         if let Some(bug) = self.plan.sabotage.bug() {
             return format!("{}+{bug:?}", self.name);
@@ -303,20 +309,21 @@ impl Kind {
         self.name.into()
     }
 
-    /// The scenario that these choices begin with.
+    /// Draws the scenario from the first choices.
     pub fn scenario(&self, choices: &mut dyn Choices) -> Scenario {
         let mut scenario = draw(choices, self.limits);
         if self.plan.flash_end.is_some() {
-            // No request may fail: who waits for volumes to go past flash waits as long as it takes.
+            // No request may fail, so requests wait without a time limit until volumes bypass
+            // flash.
             scenario.config.give_up_after = forebay_block::Nanos(0);
         }
         scenario
     }
 
-    /// One run.
+    /// Plays one run.
     ///
     /// # Errors
-    /// What went wrong, in words; a panic, too.
+    /// Describes the failure, which may be a panic.
     pub fn play(&self, choices: &mut dyn Choices) -> Result<Seen, String> {
         catch(|| {
             let scenario = self.scenario(choices);
@@ -324,7 +331,7 @@ impl Kind {
         })
     }
 
-    /// One run, added to a tally.
+    /// Plays one run, and adds it to a tally.
     pub fn tally(&self, seed: u64, tally: &mut Tally) {
         tally.runs += 1;
         match self.play(&mut Seeded::new(seed)) {
@@ -348,7 +355,7 @@ impl Kind {
     }
 }
 
-/// The counter of a fault.
+/// The name of a fault's counter.
 pub fn injected(fault: Fault) -> &'static str {
     match fault {
         Fault::LostWrite => "injected: lost write",

@@ -1,9 +1,9 @@
-//! The adversary: the cache, its log and the executor under power cuts, kills, faults and
-//! completions in any order, judged by what a disk promises.
+//! The adversary: runs the cache, its log and the executor under power cuts, kills, faults and
+//! completions in any order, and checks the guarantees of a disk.
 //!
-//! It drives the very code that serves: [`forebay_cache::Cache`] over
-//! [`forebay_device::Executor`] over devices in memory that forget what was not synced. Every
-//! choice comes from one seed, so a run can be repeated, and a failing one shrunk.
+//! It drives the production code: [`forebay_cache::Cache`] with [`forebay_device::Executor`], on
+//! devices in memory that lose unsynced data. Every choice comes from one seed, so a run can be
+//! repeated, and a failing run can be shrunk.
 
 pub mod campaign;
 pub mod canary;

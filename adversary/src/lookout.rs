@@ -1,4 +1,5 @@
-//! A reader that needs no calls: it reads published blocks between the effects of the cache, as another thread would.
+//! Reads published blocks without calls to the cache, between the effects of the cache, as another
+//! thread would.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -11,39 +12,39 @@ use forebay_effect::Effect;
 use crate::oracle::Value;
 use crate::sectors::values_of;
 
-/// Blocks that are watched: those that were read last.
+/// Number of blocks to watch: those that were read last.
 const WATCHED: usize = 8;
-/// A block is read before every third effect, on average.
+/// A block is read before every third effect.
 const LOOK_ONE_IN: u64 = 3;
-/// Reads that are kept for a judge.
+/// Maximum number of reads to keep until they are checked.
 const SEEN_MAX: usize = 4096;
 
-/// What was read.
+/// A read without a call.
 #[derive(Debug)]
 pub struct Seen {
     /// The volume.
     pub volume: u32,
-    /// The first sector.
+    /// The first sector of the block.
     pub first: u64,
-    /// What the sectors of the block held.
+    /// The values of the block's sectors.
     pub values: Vec<Value>,
-    /// Replies that had been given by then.
+    /// Number of replies that the cache had given by then.
     pub replies: u64,
 }
 
-/// See the module.
+/// Reads published blocks; see the module's documentation.
 #[derive(Debug, Default)]
 pub struct Lookout {
     recent: VecDeque<(Volume, u64)>,
     turn: u64,
     replies: u64,
     seen: VecDeque<Seen>,
-    /// Reads that the cache has not heard of.
+    /// Reads that were not reported to the cache yet.
     unreported: Vec<(Volume, u64)>,
 }
 
 impl Lookout {
-    /// A client reads this byte.
+    /// Watches the block that contains this byte, because a client reads it.
     pub fn watch(&mut self, volume: Volume, offset: u64, block_bytes: u64) {
         let block = (volume, offset / block_bytes * block_bytes);
         if !self.recent.contains(&block) {
@@ -52,12 +53,12 @@ impl Lookout {
         }
     }
 
-    /// Blocks that are watched, by their first bytes.
+    /// The watched blocks, by the offset of their first byte.
     pub fn watched(&self) -> impl Iterator<Item = (Volume, u64)> + '_ {
         self.recent.iter().copied()
     }
 
-    /// Now and then reads a block.
+    /// Reads a watched block at every third call.
     pub fn look(&mut self, published: &Published) {
         self.turn += 1;
         if !self.turn.is_multiple_of(LOOK_ONE_IN) || self.recent.is_empty() {
@@ -76,17 +77,17 @@ impl Lookout {
         }
     }
 
-    /// An effect is performed next.
+    /// Counts the effect that is performed next, if it is a reply.
     pub fn pass(&mut self, effect: &Effect) {
         self.replies += u64::from(matches!(effect, Effect::Reply { .. }));
     }
 
-    /// Replies so far.
+    /// Number of replies so far.
     pub fn replies(&self) -> u64 {
         self.replies
     }
 
-    /// What was read before this reply, for the first time.
+    /// Takes the oldest read that was made before this reply.
     pub fn take_seen(&mut self, reply: u64) -> Option<Seen> {
         self.seen
             .front()
@@ -94,12 +95,12 @@ impl Lookout {
             .then(|| self.seen.pop_front())?
     }
 
-    /// Reads that the cache is to hear of now.
+    /// Takes the reads to report to the cache now.
     pub fn take_unreported(&mut self) -> Vec<(Volume, u64)> {
         mem::take(&mut self.unreported)
     }
 
-    /// What was read is not judged.
+    /// Discards reads without checking them.
     pub fn forget(&mut self) {
         self.seen.clear();
         self.unreported.clear();

@@ -1,5 +1,5 @@
-//! What an operator asks for (formatting, starting, destaging, changing the policy, stopping),
-//! failed and cut at every single device operation.
+//! The operator's operations (formatting, starting, destaging, changing the policy, stopping), with
+//! a failure or a cut at every device operation.
 
 use forebay_cache::{Open, StopTarget, WritePolicy};
 use forebay_device::choices::Seeded;
@@ -13,38 +13,38 @@ use crate::run::after::End;
 use crate::run::{Plan, Runner};
 use crate::world::Started;
 
-/// What the operator asks for.
+/// An operation of the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Operation {
-    /// A new flash tier over an old one that was left clean.
+    /// Format a new flash tier over an old one that was stopped cleanly.
     Format,
-    /// A start after a power cut.
+    /// Start after a power cut.
     Start,
-    /// A start under another write policy, which has to bring what is dirty to the backing stores
-    /// before it may hold.
+    /// Start with another write policy, which comes into force only after dirty data has been
+    /// destaged.
     StartOther,
-    /// Another write policy for a cache that serves.
+    /// Change the write policy of a cache that serves.
     Switch,
-    /// Everything dirty to the backing stores.
+    /// Destage all dirty data to the backing stores.
     Destage,
-    /// A clean stop that leaves dirty data on flash.
+    /// Stop cleanly and leave dirty data on flash.
     Stop,
-    /// A clean stop that leaves none.
+    /// Stop cleanly and leave no dirty data.
     StopDestaged,
 }
 
-/// What happens to its n-th device operation.
+/// The fault at the n-th device operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
-    /// The power goes once it has been completed.
+    /// The power is cut after the operation completes.
     Cut,
-    /// It fails, and so do its retries.
+    /// The operation fails, and so do its retries.
     Error,
-    /// It and all that follow fail, until the operator has the device mended.
+    /// This operation and all later ones fail, until the operator repairs the device.
     Dead,
-    /// There is no space for what it writes.
+    /// There is no space for the data to be written.
     NoSpace,
-    /// It fails if it is a sync.
+    /// The operation fails if it is a sync.
     SyncFailure,
 }
 
@@ -68,13 +68,14 @@ const KINDS: [CacheKind; 6] = [
     CacheKind::SLOTS_THROUGH,
 ];
 
-/// Number of cases: operation, trouble and kind of cache.
+/// Number of cases: one for each operation, fault and kind of cache.
 pub const CASES: u64 = (OPERATIONS.len() * TROUBLES.len() * KINDS.len()) as u64;
-/// Ways in which completions are ordered, and in which each cut leaves the devices.
+/// Number of seeds for each case; a seed determines the order of completions and what each cut
+/// leaves on the devices.
 const WAYS: u64 = 12;
-/// Device operations of one operation at most; more would be an endless loop.
+/// Maximum number of device operations of one operation; more would mean an endless loop.
 const OPERATIONS_MAX: u64 = 500;
-/// How often the executor tries an operation.
+/// Number of times that the executor tries an operation.
 const ATTEMPTS: u64 = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -82,11 +83,11 @@ struct Trial {
     kind: CacheKind,
     operation: Operation,
     trouble: Trouble,
-    /// Which device operation it befalls.
+    /// The index of the device operation with the fault.
     at: u64,
 }
 
-/// Plays a case: its trouble at every device operation, adding to a tally.
+/// Plays a case with the fault at every device operation, and adds the results to a tally.
 pub fn play(case: u64, plan: Plan, tally: &mut Tally) {
     tally.runs += 1;
     let n = case as usize;
@@ -108,7 +109,7 @@ pub fn play(case: u64, plan: Plan, tally: &mut Tally) {
     }
 }
 
-/// One trial; false when the operation ended before the trouble came.
+/// Plays one trial; returns false if the operation ended before the fault occurred.
 fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, String> {
     let mut choices = Seeded::new(way);
     let mut run = Runner::new(&Case::flushes_only(trial.kind).scenario(), plan, &mut choices);
@@ -124,8 +125,8 @@ fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, 
         tally.coverage.add("management: starts with the wrong policy", 1);
         settle(&mut run)?;
     }
-    // Whatever happened, once the devices are well and the power has been away, a start must find
-    // everything that was promised, and a stop must bring it to the backing stores.
+    // In all cases, after the devices have been repaired and have lost power, a start must find
+    // everything that was promised, and a stop must destage it to the backing stores.
     mend(&mut run);
     run.plan.errors_allowed = false;
     if !came || trial.trouble != Trouble::Cut {
@@ -149,7 +150,7 @@ fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, 
     Ok(came)
 }
 
-/// Dirty data in DRAM and on flash, flushed and not; a record that is stale.
+/// Creates dirty data in DRAM and on flash, flushed and unflushed, and a stale record.
 fn prelude(run: &mut Runner<'_>, operation: Operation) -> Result<(), String> {
     let before = [
         Action::Write,
@@ -177,8 +178,8 @@ fn prelude(run: &mut Runner<'_>, operation: Operation) -> Result<(), String> {
     }
 }
 
-/// After a start whose policy does not hold: the operator sets it again, with devices that are
-/// well. Where a sync has failed, nothing but a loss of power can mend that.
+/// After a start whose policy is not in force: the operator sets the policy again, with repaired
+/// devices. After a failed sync, only a loss of power can help.
 fn settle(run: &mut Runner<'_>) -> Result<(), String> {
     mend(run);
     let (wanted, when) = (run.world.config.write_policy, run.world.config.acknowledge);
@@ -200,7 +201,7 @@ fn settle(run: &mut Runner<'_>) -> Result<(), String> {
     }
 }
 
-/// Has the operation done, with its trouble; whether that came.
+/// Performs the operation with its fault; returns whether the fault occurred.
 fn operate(run: &mut Runner<'_>, trial: &Trial) -> Result<bool, String> {
     let first = run.world.executor.devices().operations();
     plan_trouble(run, trial, first);
@@ -245,12 +246,12 @@ fn operate(run: &mut Runner<'_>, trial: &Trial) -> Result<bool, String> {
     unreachable!("the loop has a bound")
 }
 
-/// A policy that writes back for one that does not, and the other way round.
+/// A policy without write-back for one with write-back, and the reverse.
 pub(crate) fn other_policy(policy: WritePolicy) -> WritePolicy {
     if policy.write_back { WritePolicy::WRITE_THROUGH } else { WritePolicy::WRITE_BACK }
 }
 
-/// Completions after which a dead device is mended.
+/// Number of completions after which a dead device is repaired.
 const DEAD_TURNS: u64 = 200;
 
 fn plan_trouble(run: &mut Runner<'_>, trial: &Trial, first: u64) {
@@ -303,7 +304,8 @@ fn ended(run: &mut Runner<'_>, operation: Operation) -> Result<bool, String> {
             Started::Ready => (true, false),
             Started::Refused(_) => (true, true),
         },
-        // The policy holds, or not, some time after requests are welcome.
+        // The policy comes into force, or fails to, some time after the cache is ready for
+        // requests.
         Operation::StartOther => match run.world.started() {
             Started::Refused(_) => (true, true),
             Started::NotYet | Started::Ready => {
@@ -333,8 +335,8 @@ mod tests {
     use forebay_block::BlockSize;
     use forebay_cache::CacheConfig;
 
-    /// Dirty data on flash, a start under a configuration that cannot have them, and one under the
-    /// former, which must find everything.
+    /// Creates dirty data on flash. A start with an incompatible configuration must be refused; a
+    /// start with the former configuration must find everything.
     fn refused(change: impl Fn(&mut CacheConfig, &mut Vec<forebay_cache::VolumeConfig>)) {
         for way in 0..WAYS {
             let mut choices = Seeded::new(way);
@@ -378,8 +380,8 @@ mod tests {
     #[test]
     fn a_case_of_each_operation_meets_its_trouble() {
         let mut tally = Tally::default();
-        // Cuts, of a write-back cache over flash, and errors of the same and of a write-through one,
-        // which begins with what the other left.
+        // Cuts of a write-back cache with flash, and errors of this cache and of a write-through
+        // cache, which begins with what the other left.
         let (operations, of_kind) = (OPERATIONS.len(), OPERATIONS.len() * TROUBLES.len());
         for n in 0..operations {
             play((of_kind + n) as u64, Plan::CUTS, &mut tally);

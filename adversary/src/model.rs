@@ -1,5 +1,5 @@
-//! The fast path against a plain array of bytes: no faults, but requests that meet in every way,
-//! completions in any order, and clean stops now and then.
+//! Compares the fast path with a plain array of bytes: no faults, but requests that interact in
+//! every way, completions in any order, and occasional clean stops.
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{Open, StopTarget};
@@ -12,9 +12,9 @@ use crate::catch::catch;
 use crate::scenario::{Limits, Scenario, draw};
 use crate::world::{Started, World};
 
-/// Requests of one run.
+/// Number of requests in one run.
 pub const REQUESTS: u64 = 4_000;
-/// Once in so many requests the cache stops and starts again.
+/// The cache stops and starts again once per this number of requests, on average.
 const STOP_ONE_IN: u32 = 1_000;
 
 struct Pending {
@@ -28,19 +28,19 @@ struct Pending {
 
 struct Check {
     world: World,
-    /// What the volumes hold.
+    /// The expected contents of the volumes.
     bytes: Vec<Vec<u8>>,
     open: Vec<Pending>,
     choices: Seeded,
     filler: u64,
 }
 
-/// One run from a seed, added to a tally.
+/// Plays one run from a seed, and adds it to a tally.
 pub fn tally(seed: u64, tally: &mut Tally) {
     tally.runs += 1;
     let result = catch(|| {
         let mut choices = Seeded::new(seed);
-        // Flash, where there is any, in the one layout and the other.
+        // If there is flash, its layout alternates from seed to seed.
         let limits = Limits { slots: seed % 2 == 1, ..Limits::default() };
         let scenario = draw(&mut choices, limits);
         let mut check = Check::new(&scenario, choices);
@@ -102,8 +102,9 @@ impl Check {
         }
     }
 
-    /// Issues a request, once nothing in flight is in its way: what two writes that overlap, or
-    /// a read beside a write, come to is open on a disk, and the array could not tell.
+    /// Issues a request after the requests in flight that conflict with it have completed. A disk
+    /// may order overlapping writes, and reads that overlap a write, in any way; the array has only
+    /// one result.
     fn request(&mut self) -> Result<(), String> {
         let c = &mut self.choices;
         let volume = c.choose(self.bytes.len() as u64) as usize;
@@ -134,7 +135,7 @@ impl Check {
         let mut data = vec![0; if op == Op::Write { end - first } else { 0 }];
         let mut word = Seeded::new(self.filler);
         for chunk in data.chunks_exact_mut(512) {
-            // Cheap, but every sector of every write differs.
+            // This is cheap, and every sector of every write differs.
             chunk[..8].copy_from_slice(&word.next_word().to_le_bytes());
             chunk[504..].copy_from_slice(&word.next_word().to_le_bytes());
             chunk[8 + (word.next_word() % 490) as usize] = 1;

@@ -1,34 +1,36 @@
-//! What a disk may answer: a register for each sector, checked exactly.
+//! The values that a disk may return: each sector is a register, which is checked exactly.
 //!
-//! Every write has a number, and every sector it writes says so; zeroings all write the value
-//! *zero*. For each sector the oracle keeps the writes whose value a read may still return (the
-//! **candidates**) and those whose value may be found after a power cut (the **crash set**).
+//! Every write has a number, which every sector that it writes contains; all zeroings write the
+//! value *zero*. For each sector, the oracle keeps the writes whose value a read may still return
+//! (the **candidates**) and the writes whose value may be found after a power cut (the **crash
+//! set**).
 //!
-//! - A write that completed before another was issued is older. When the newer completes, the
-//!   older is no candidate any more. A write that failed stays one, and outdates nothing.
-//! - A read that returns a value proves every other write that had completed before the read
-//!   was issued to be older. From then on that value cannot turn back: *no flapping*.
-//! - When a flush completes, only what were candidates when it was issued, and what was issued
-//!   later, stays in the crash set. A completed FUA write is a flush of its own sectors.
-//! - A power cut makes the crash set the candidates; all of them count as completed. What a
-//!   read then rules out never comes back, not even after further cuts.
+//! - A write that completed before another was issued is older. When the newer write completes, the
+//!   older one is no longer a candidate. A failed write remains a candidate, and outdates nothing.
+//! - A read that returns a value proves that every other write that had completed before the read
+//!   was issued is older. From then on, the value cannot revert: *no flapping*.
+//! - When a flush completes, the crash set keeps only the writes that were candidates when the
+//!   flush was issued, and those that were issued later. A completed FUA write is a flush of its
+//!   own sectors.
+//! - After a power cut, the crash set becomes the candidates, and all of them count as completed. A
+//!   value that a read then rules out never returns, not even after further cuts.
 
 use std::fmt;
 use std::hash::Hasher;
 
 use smallvec::{SmallVec, smallvec};
 
-/// The number of a write; 0 is what the disk held at first (zeroes).
+/// The number of a write; 0 stands for the initial contents (zeroes).
 pub type WriteId = u32;
 
-/// What a sector was found to hold.
+/// The value that a sector was found to hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// All zeroes: the beginning, a trim or a zeroing.
+    /// All zeroes: the initial contents, or the result of a trim or a zeroing.
     Zero,
     /// The data of a write.
     Write(WriteId),
-    /// Nothing that was ever written there.
+    /// A value that was never written there.
     Garbage,
 }
 
@@ -37,16 +39,16 @@ struct Version {
     id: WriteId,
     zero: bool,
     issued: u64,
-    /// When it ended; `u64::MAX` while in flight.
+    /// When the write ended; `u64::MAX` while it is in flight.
     ended: u64,
     failed: bool,
-    /// Power cuts before it was issued.
+    /// The life in which the write was issued; each power cut begins another.
     life: u32,
     candidate: bool,
-    /// May be found after a power cut.
+    /// Whether the value may be found after a power cut.
     survivor: bool,
-    /// May be found after a kill that loses nothing acknowledged. A write that was read while
-    /// it was in flight is not acknowledged by that.
+    /// Whether the value may be found after a kill that loses no acknowledged data. A write that
+    /// was read while in flight is not acknowledged by the read.
     unkilled: bool,
 }
 
@@ -56,18 +58,18 @@ impl Version {
     }
 }
 
-/// A breach of what a disk promises.
+/// A violation of a disk's guarantees.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// The volume.
     pub volume: u32,
-    /// The sector within it.
+    /// The sector within the volume.
     pub sector: u64,
-    /// What was found.
+    /// The value that was found.
     pub found: Value,
-    /// What would have been right.
+    /// The values that are allowed.
     pub admissible: Vec<Value>,
-    /// When.
+    /// When the value was found.
     pub when: &'static str,
 }
 
@@ -81,10 +83,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a sector may hold: nearly always one version.
+/// The versions that a sector may hold: nearly always one.
 type Versions = SmallVec<[Version; 1]>;
 
-/// A list for each of some sectors, end to end.
+/// One list per sector, stored one after another.
 #[derive(Clone, Debug, Default)]
 struct Lists<T> {
     all: Vec<T>,
@@ -114,28 +116,28 @@ impl<T> Lists<T> {
     }
 }
 
-/// One volume's sectors.
+/// The sectors of one volume.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     volume: u32,
     sectors: Vec<Versions>,
     clock: u64,
     life: u32,
-    /// When the reads under way were issued: what was written since is remembered for them.
+    /// When the reads in flight were issued; versions written since are kept for them.
     reading: Vec<u64>,
 }
 
-/// What a read saw when it was issued.
+/// The state of the sectors when a read was issued.
 #[derive(Clone, Debug)]
 pub struct ReadTicket {
     first: u64,
     issued: u64,
-    /// For each sector the candidates' values: later events may forget the candidates, but a
-    /// read that was under way may still have seen them.
+    /// The candidates' values of each sector. Later events may remove candidates, but a read that
+    /// was in flight may still have seen them.
     before: Lists<Value>,
 }
 
-/// What a flush, or a FUA write, saw when it was issued.
+/// The state of the sectors when a flush or a FUA write was issued.
 #[derive(Clone, Debug)]
 pub struct FlushTicket {
     first: u64,
@@ -144,7 +146,7 @@ pub struct FlushTicket {
 }
 
 impl Oracle {
-    /// A volume of `sectors` sectors, all zero.
+    /// Creates a volume of `sectors` sectors, all zero.
     pub fn new(volume: u32, sectors: u64) -> Self {
         let first = Version {
             id: 0,
@@ -166,12 +168,12 @@ impl Oracle {
         }
     }
 
-    /// Which volume.
+    /// The number of the volume.
     pub fn volume(&self) -> u32 {
         self.volume
     }
 
-    /// Sectors of the volume.
+    /// Number of sectors in the volume.
     pub fn sectors(&self) -> u64 {
         self.sectors.len() as u64
     }
@@ -185,7 +187,7 @@ impl Oracle {
         self.clock
     }
 
-    /// A write (or zeroing) of `count` sectors is issued.
+    /// Records that a write (or a zeroing) of `count` sectors is issued.
     pub fn write_issued(&mut self, id: WriteId, first: u64, count: u64, zero: bool) {
         let (issued, life) = (self.tick(), self.life);
         for s in &mut self.sectors[first as usize..(first + count) as usize] {
@@ -203,7 +205,7 @@ impl Oracle {
         }
     }
 
-    /// It ended.
+    /// Records that a write ended.
     pub fn write_ended(&mut self, id: WriteId, first: u64, count: u64, ok: bool) {
         let (now, horizon) = (self.tick(), self.horizon());
         for s in &mut self.sectors[first as usize..(first + count) as usize] {
@@ -221,19 +223,20 @@ impl Oracle {
         }
     }
 
-    /// A flush is issued.
+    /// Records that a flush is issued.
     pub fn flush_issued(&mut self) -> FlushTicket {
         self.durable_issued(0, self.sectors())
     }
 
-    /// A FUA write of these sectors is about to be issued.
+    /// Records that a FUA write of these sectors is about to be issued.
     pub fn durable_issued(&mut self, first: u64, count: u64) -> FlushTicket {
         let before = self.before_flush(first, count);
         FlushTicket { first, issued: self.tick(), before }
     }
 
-    /// What a flush that is issued now may leave on the disk. It covers writes that have been answered: where one under
-    /// way has been read already, what it replaces may come back.
+    /// The versions that may be on the disk after a flush that is issued now. The flush covers
+    /// writes that have been answered. If a write in flight has already been read, the version that
+    /// it replaces may return.
     fn before_flush(&self, first: u64, count: u64) -> Lists<WriteId> {
         let sectors = &self.sectors[first as usize..(first + count) as usize];
         Lists::collect(sectors, |s| {
@@ -243,7 +246,7 @@ impl Oracle {
         })
     }
 
-    /// A flush completed.
+    /// Records that a flush completed.
     pub fn flush_done(&mut self, ticket: &FlushTicket) {
         let horizon = self.horizon();
         for (i, before) in ticket.before.iter().enumerate() {
@@ -255,7 +258,8 @@ impl Oracle {
         }
     }
 
-    /// A FUA write completed: what had completed before it was issued is gone for good.
+    /// Records that a FUA write completed: writes that had completed before it was issued cannot
+    /// return.
     pub fn durable_done(&mut self, ticket: &FlushTicket) {
         let horizon = self.horizon();
         for (i, before) in ticket.before.iter().enumerate() {
@@ -268,7 +272,7 @@ impl Oracle {
         }
     }
 
-    /// A read of `count` sectors is issued.
+    /// Records that a read of `count` sectors is issued.
     pub fn read_issued(&mut self, first: u64, count: u64) -> ReadTicket {
         let sectors = &self.sectors[first as usize..(first + count) as usize];
         let before =
@@ -278,8 +282,9 @@ impl Oracle {
         ReadTicket { first, issued, before }
     }
 
-    /// Whether a sector may hold `value` after something that keeps what it held when the ticket was
-    /// issued, or newer: one of the values of then, or one written since. The ticket stays good.
+    /// Whether a sector may hold `value` after an operation that preserves what the sector held
+    /// when the ticket was issued, or newer data: one of the values at that time, or one written
+    /// since. The ticket stays valid.
     pub fn is_current(&self, ticket: &ReadTicket, sector: u64, value: Value) -> bool {
         let n = (sector - ticket.first) as usize;
         let before = ticket.before.iter().nth(n).is_some_and(|values| values.contains(&value));
@@ -293,15 +298,15 @@ impl Oracle {
         sectors.iter().all(|s| s.len() == 1 && s[0].id == 0)
     }
 
-    /// A read failed: it says nothing.
+    /// Records that a read failed, which proves nothing.
     pub fn read_failed(&mut self, ticket: &ReadTicket) {
         self.reading.retain(|&issued| issued != ticket.issued);
     }
 
-    /// A read completed and found `values`.
+    /// Records that a read completed and found `values`.
     ///
     /// # Errors
-    /// The first sector that holds what it must not.
+    /// Returns the first sector with a value that is not allowed.
     pub fn read_done(
         &mut self,
         ticket: &ReadTicket,
@@ -311,12 +316,12 @@ impl Oracle {
         self.judge(ticket, values.iter().copied().map(Some), when, true)
     }
 
-    /// A client was told of some sectors that they are zeroes, which counts as having read them, but for
-    /// one thing: a read waits for a zeroing that is under way, and this shows it, so that it proves nothing
-    /// to be older.
+    /// Records that a client learned that some sectors are zeroes, which counts as a read of them,
+    /// with one exception: a read waits for a zeroing in flight, but this answer already reflects
+    /// it, so the answer does not prove that other versions are older.
     ///
     /// # Errors
-    /// The first sector that must not be zeroes.
+    /// Returns the first sector that must not be zeroes.
     pub fn told_zeroes(
         &mut self,
         ticket: &ReadTicket,
@@ -355,10 +360,11 @@ impl Oracle {
                 continue;
             }
             if s.iter().all(|v| v.value() != found || !v.candidate) {
-                // Outdated while the read was under way: it proves nothing about the rest.
+                // The value was outdated while the read was in flight, so it proves nothing about
+                // the others.
                 continue;
             }
-            // Every other value whose write had ended before the read began is older.
+            // Every other value whose write had ended before the read was issued is older.
             let old = s.iter().all(|v| v.value() != found || v.life < life);
             let acknowledged =
                 s.iter().all(|v| v.value() != found || (v.ended != u64::MAX && !v.failed));
@@ -379,7 +385,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The power was cut (or, with `lossless`, the cache was stopped cleanly before).
+    /// Records a power cut or, if `lossless`, a clean stop before it.
     pub fn power_cut(&mut self, lossless: bool) {
         let (now, horizon) = (self.tick(), u64::MAX);
         self.reading.clear();
@@ -395,7 +401,8 @@ impl Oracle {
         }
     }
 
-    /// Feeds to `hasher` what a power cut now would leave to be found: all that matters afterwards.
+    /// Feeds `hasher` with the versions that a power cut now could leave: they determine everything
+    /// that follows.
     pub fn hash_survivors(&self, hasher: &mut impl Hasher) {
         for s in &self.sectors {
             hasher.write_u8(0xFF);
@@ -406,8 +413,8 @@ impl Oracle {
         }
     }
 
-    /// The process was killed; devices kept their power, so a later power cut may still undo
-    /// what was not flushed. With `lossless` nothing acknowledged may be lost by the kill.
+    /// Records that the process was killed. The devices kept their power, so a later power cut may
+    /// still undo unflushed data. If `lossless`, the kill must not lose acknowledged data.
     pub fn kill(&mut self, lossless: bool) {
         let (now, horizon) = (self.tick(), u64::MAX);
         self.reading.clear();
@@ -421,12 +428,12 @@ impl Oracle {
         }
     }
 
-    /// Whether a sector may be found to hold `value` when nothing is in flight.
+    /// Whether a sector may hold `value` while nothing is in flight.
     pub fn admits(&self, sector: u64, value: Value) -> bool {
         self.sectors[sector as usize].iter().any(|v| v.candidate && v.value() == value)
     }
 
-    /// The values a sector may hold now.
+    /// The values that a sector may hold now.
     pub fn admissible(&self, sector: u64) -> Vec<Value> {
         let s = &self.sectors[sector as usize];
         s.iter().filter(|v| v.candidate).map(Version::value).collect()
@@ -435,7 +442,7 @@ impl Oracle {
 
 fn prune(versions: &mut Versions, horizon: u64) {
     if versions.len() == 1 {
-        // There is always a value that may be found.
+        // At least one version always remains.
         return;
     }
     versions.retain(|v| v.candidate || v.survivor || v.unkilled || v.issued >= horizon);
@@ -505,7 +512,7 @@ mod tests {
         o.flush_done(&flush);
         o.power_cut(false);
         assert_eq!(o.admissible(0), [Value::Write(1), Value::Write(2)]);
-        // One that was answered is covered.
+        // A flush covers a write that was answered.
         let mut o = Oracle::new(0, 1);
         o.write_issued(1, 0, 1, false);
         read(&mut o, Value::Write(1)).unwrap();

@@ -9,35 +9,35 @@ use forebay_cache::{
 use forebay_device::choices::Choices;
 use forebay_flash::Geometry;
 
-/// What varies from run to run.
+/// The parameters that vary from run to run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The cache's parameters.
     pub config: CacheConfig,
-    /// Its volumes.
+    /// The volumes of the cache.
     pub volumes: Vec<VolumeConfig>,
-    /// Bytes of the flash device, if there is one.
+    /// Size of the flash device in bytes, if there is one.
     pub flash_bytes: Option<u64>,
-    /// What a power cut leaves whole, in bytes.
+    /// Size in bytes of the units that a power cut does not tear.
     pub tear_bytes: u32,
-    /// Requests in flight at most.
+    /// Maximum number of requests in flight.
     pub depth: usize,
     /// Whether acknowledged writes survive a kill of the process.
     pub kill_is_lossless: bool,
-    /// Policies among which the run switches, live and from start to start; none if it does not.
+    /// Policies between which the run switches, live and at starts; empty if it does not switch.
     pub policies: Vec<(WritePolicy, Acknowledge)>,
-    /// By volume: blocks that are addressed more often than others.
+    /// For each volume, the blocks that are accessed more often than others.
     pub hot: Vec<Vec<u64>>,
-    /// Blocks of a request, at most.
+    /// Maximum number of blocks in a request.
     pub request_blocks: u64,
-    /// Volumes that the superblock is to name, so that its tables take several pages.
+    /// Number of volumes that the superblock names, so that its tables take several pages.
     pub bindings: u16,
-    /// Logical blocks of the flash device and of the backing stores, in bytes.
+    /// Logical block sizes of the flash device and of the backing stores, in bytes.
     pub logical: [u32; 2],
 }
 
 impl Scenario {
-    /// What of the world is larger, or tighter, than in most runs: the names of its counters.
+    /// The names of the counters of what is larger or tighter in this run than in most.
     pub fn features(&self) -> Vec<&'static str> {
         let c = &self.config;
         let block = c.block_size.bytes();
@@ -94,26 +94,26 @@ impl Scenario {
     }
 }
 
-/// Narrows what is drawn.
+/// Restricts what is drawn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Flash or none; drawn if not given.
+    /// Whether there is flash; drawn if not set.
     pub flash: Option<bool>,
-    /// Write-back or not; drawn if not given.
+    /// Whether the policy has write-back; drawn if not set.
     pub write_back: Option<bool>,
-    /// Only 4 KiB blocks.
+    /// Whether all blocks are 4 KiB.
     pub small_blocks: bool,
-    /// Policies change.
+    /// Whether the policies change during the run.
     pub switches: bool,
-    /// Flash in the slots layout.
+    /// Whether flash has the slots layout.
     pub slots: bool,
-    /// This relation of the tiers, with write-back that flash acknowledges; drawn if not given.
+    /// The relation of the tiers, with write-back that flash acknowledges; drawn if not set.
     pub relation: Option<Relation>,
-    /// Stores may fail for good: requests do not wait for them for ever.
+    /// Whether stores may fail permanently, so that requests must not wait for them forever.
     pub gives_up: bool,
 }
 
-/// Any policy for a tier, its parameters mostly as they are by default.
+/// Draws a policy for a tier; most of its parameters have their defaults.
 fn replacement(c: &mut dyn Choices, tier: Tier) -> ReplacementParameters {
     let all: Vec<_> = ReplacementKind::ALL.iter().filter(|kind| kind.orders(tier)).collect();
     let kind = *all[c.choose(all.len() as u64) as usize];
@@ -129,7 +129,7 @@ fn replacement(c: &mut dyn Choices, tier: Tier) -> ReplacementParameters {
     parameters
 }
 
-/// Any admission policy, half of the time the one that admits everything.
+/// Draws an admission policy; half of the time, the one that admits everything.
 fn admission(c: &mut dyn Choices) -> AdmissionParameters {
     let all = AdmissionKind::ALL;
     let kind = match c.choose(2) {
@@ -148,8 +148,9 @@ fn admission(c: &mut dyn Choices) -> AdmissionParameters {
     parameters
 }
 
-/// Draws a scenario. Most are tiny, so that everything happens within a few operations; but
-/// whatever has a second word, page, chunk, shard or volume in production has one now and then.
+/// Draws a scenario. Most are tiny, so that everything happens within a few operations.
+/// Occasionally, they have several of what production has several of: words, pages, chunks, shards
+/// or volumes.
 pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     let size = Size::draw(c, limits);
     let flash = limits.flash.unwrap_or_else(|| c.choose(4) != 0);
@@ -171,7 +172,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     let kill_is_lossless = lossless(write_policy, acknowledge)
         && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
     let bindings = bindings(c, &geometry, volumes.len() as u16);
-    // (A device must be able to write a page.)
+    // A device must be able to write a page.
     let (small, sectors) = (geometry.page_size < 4096, [512, 512, 512, 4096]);
     Scenario {
         config,
@@ -191,7 +192,7 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     }
 }
 
-/// The policy of the start, half of the time write-back.
+/// Draws the policy of the first start; half of the time, write-back.
 fn write_policy(c: &mut dyn Choices, limits: Limits, flash: bool) -> (WritePolicy, Acknowledge) {
     let policies = [
         WritePolicy::WRITE_BACK,
@@ -214,7 +215,8 @@ fn write_policy(c: &mut dyn Choices, limits: Limits, flash: bool) -> (WritePolic
     }
 }
 
-/// The cache, with flash of this geometry, of which some cells are spare; of the usual relation and policy.
+/// Draws the configuration of a cache with the usual relation and policy. `flash` is the geometry
+/// of flash, with the number of its spare cells.
 fn configuration(
     c: &mut dyn Choices,
     limits: Limits,
@@ -257,13 +259,13 @@ fn configuration(
             false => forebay_block::Nanos([0, 1][c.choose(2) as usize]),
         },
     };
-    // (By what is drawn already. A region has some ten records.)
+    // Derived from what is already drawn. A region has about ten records.
     let drawn = config.dram_blocks + config.bounce_frames + config.destage_depth;
     config.call_steps = [CacheConfig::CALL_STEPS, 1, 2, 1, 3, 5, 2, 1][drawn as usize % 8];
     config
 }
 
-/// The flash tier of `shards` shards.
+/// The flash tier of a cache with `shards` shards.
 fn flash_tier(
     c: &mut dyn Choices,
     limits: Limits,
@@ -280,7 +282,7 @@ fn flash_tier(
         },
         regions_reserved: 1,
         recovery_chunk_pages: [64, 64, 64, 1, 2, 3][c.choose(6) as usize],
-        // (In slots, most by what is drawn already.)
+        // In the slots layout, most values are derived from what is already drawn.
         layout: match limits.slots {
             true => FlashLayout::Slots(SlotsConfig {
                 blocks: geometry.slots - spare,
@@ -304,18 +306,18 @@ fn flash_tier(
     }
 }
 
-/// Volumes; of several priorities where the policy of memory knows some.
+/// Draws the volumes; they have several priorities if the policy of memory supports them.
 fn volumes(c: &mut dyn Choices, size: &Size, memory: &ReplacementParameters) -> Vec<VolumeConfig> {
     let block = u64::from(size.block);
     let one = |_| {
         let blocks = if size.wide { 70 + c.choose(250) } else { 4 + c.choose(20) };
-        // Now and then a volume that ends within a block.
+        // Sometimes, a volume ends within a block.
         let odd = match c.choose(3) {
             0 => 512 * (1 + c.choose((block / 512).min(7))),
             _ => 0,
         };
         let bytes = blocks * block - odd;
-        // (Drawn only where it matters.)
+        // Drawn only if it has an effect.
         let classes = memory.get("classes").unwrap_or(1);
         let priority = if classes > 1 { 1 + c.choose(3) as u8 } else { 1 };
         VolumeConfig { priority, ..VolumeConfig::new(bytes) }
@@ -323,7 +325,7 @@ fn volumes(c: &mut dyn Choices, size: &Size, memory: &ReplacementParameters) -> 
     (0..size.volumes).map(one).collect()
 }
 
-/// The policies among which the run switches.
+/// The policies between which the run switches.
 fn policies_of_run(c: &mut dyn Choices, limits: Limits) -> Vec<(WritePolicy, Acknowledge)> {
     if !limits.switches {
         return Vec::new();
@@ -335,7 +337,7 @@ fn policies_of_run(c: &mut dyn Choices, limits: Limits) -> Vec<(WritePolicy, Ack
     all.flat_map(|&how| policies_of_all().map(move |policy| (policy, how))).collect()
 }
 
-/// What goes past the cache, of streams of a few blocks.
+/// Draws what bypasses the cache: streams of a few blocks.
 fn bypass(c: &mut dyn Choices, block: u64) -> Bypass {
     Bypass {
         reads: block * [0, 1, 3][c.choose(3) as usize],
@@ -344,11 +346,12 @@ fn bypass(c: &mut dyn Choices, block: u64) -> Bypass {
     }
 }
 
-/// Volumes that the superblock is to name.
+/// Draws the number of volumes that the superblock names.
 fn bindings(c: &mut dyn Choices, geometry: &Geometry, volumes: u16) -> u16 {
     match geometry.superblock_pages * geometry.page_size / 4096 {
         1 => volumes,
-        // Enough bindings for the tables to reach the last page, or so few that they end before it.
+        // Either enough bindings for the tables to reach the last page, or so few that they end
+        // before it.
         pages => match c.choose(60) as u16 {
             few @ 45.. => (few - 44).max(volumes),
             more => 42 * (pages as u16 - 1) + more / 3,
@@ -356,9 +359,9 @@ fn bindings(c: &mut dyn Choices, geometry: &Geometry, volumes: u16) -> u16 {
     }
 }
 
-/// How large the world is.
+/// The size of the world.
 struct Size {
-    /// Volumes, regions, memory and extents of many blocks.
+    /// Whether volumes, regions, memory and extents have many blocks.
     wide: bool,
     block: u32,
     shards: u8,
@@ -377,7 +380,7 @@ impl Size {
         let volumes = [1, 1, 1, 2, 2, 2, 3, 4, 6][c.choose(9) as usize];
         Size {
             wide,
-            // What a run copies at each cut stays within bounds.
+            // Limits the amount that a run copies at each cut.
             block: if wide { block.min(8192) } else { block },
             shards: if limits.slots { 1 } else { shards },
             volumes: if wide { volumes.min(2) } else { volumes },
@@ -385,7 +388,8 @@ impl Size {
     }
 }
 
-/// A few blocks that are hot, so that things meet: the first, and those about the ends of words.
+/// The hot blocks, which are few so that requests interact: the first ones, and those near the ends
+/// of words of a bitmap.
 fn hot_blocks(blocks: u64) -> Vec<u64> {
     let all = [0, 1, 2, 3, 62, 63, 64, 65, 127, 128, 191, 192, 255, 256, 300];
     all.into_iter().filter(|&b| b < blocks.min(4) || blocks > 64 && b >= 62 && b < blocks).collect()
@@ -401,8 +405,8 @@ fn policies_of_all() -> impl Iterator<Item = WritePolicy> {
     .into_iter()
 }
 
-/// Any relation of the tiers that goes with the write policies, and lines of a few blocks; half of the time the
-/// usual one.
+/// Draws a relation of the tiers that is valid with the write policies, and lines of a few blocks;
+/// half of the time, keeps the usual relation.
 fn relation(
     c: &mut dyn Choices,
     config: &mut CacheConfig,
@@ -417,7 +421,7 @@ fn relation(
     let first = [(config.write_policy, config.acknowledge)];
     let goes = |&relation: &Relation| {
         let (admission, written) = (AdmissionKind::Always, Written::Ask);
-        // (Those that admission does not go with have none.)
+        // Relations that are invalid with the drawn admission get the default admission below.
         let flash = Some(FlashCombination { slots, admission, written });
         let fits = |&(policy, acknowledge)| {
             Combination { relation, policy, acknowledge, flash }.check().is_ok()
@@ -442,8 +446,8 @@ fn relation(
     }
 }
 
-/// How much of a request is handed out at once and at a time: all of it, or so little that it
-/// stops on its way again and again, and others come between.
+/// Draws how much of a request is handled at once: all of it, or so little that the request pauses
+/// repeatedly and other requests come between.
 fn steps(c: &mut dyn Choices) -> (u32, u32) {
     match c.choose(3) {
         0 => (CacheConfig::STEP_BLOCKS, CacheConfig::REQUEST_BLOCKS_MAX),
@@ -454,7 +458,7 @@ fn steps(c: &mut dyn Choices) -> (u32, u32) {
     }
 }
 
-/// With the number of cells beyond the accounting, in the slots layout.
+/// Draws a geometry; in the slots layout, also the number of spare cells beyond the accounting.
 fn geometry(c: &mut dyn Choices, size: &Size, slots: bool) -> (Geometry, u32) {
     let block_pages = (size.block / 4096).max(1);
     let many = if size.wide { 20 * c.choose(2) as u32 } else { 0 };
@@ -481,7 +485,7 @@ fn geometry(c: &mut dyn Choices, size: &Size, slots: bool) -> (Geometry, u32) {
         batch_pages_max,
         batch_entries_max,
         inflight_batches_max: 1 + c.choose(3) as u32,
-        // A large table gives extents up before it is full.
+        // With a large table, extents are given up before it is full.
         active_extents_max: [1, 2, 3, 16][c.choose(4) as usize],
     };
     let (geometry, spare) = if slots { in_slots(c, geometry, size) } else { (geometry, 0) };
@@ -489,7 +493,8 @@ fn geometry(c: &mut dyn Choices, size: &Size, slots: bool) -> (Geometry, u32) {
     (geometry, spare)
 }
 
-/// This geometry in pages of 512 bytes: the journal has as many, superblock and cells have as many bytes.
+/// Converts a geometry to pages of 512 bytes: the journal keeps the number of its pages; superblock
+/// and cells keep their sizes in bytes.
 fn in_sectors(geometry: Geometry) -> Geometry {
     let blocks = (geometry.batch_pages_max - 1) / geometry.block_pages();
     let mut small = Geometry { page_size: 512, ..geometry };
@@ -498,10 +503,11 @@ fn in_sectors(geometry: Geometry) -> Geometry {
     small
 }
 
-/// Few cells, now and then fewer than memory has blocks, and a journal that wraps soon.
+/// Converts a geometry to the slots layout, with few cells (sometimes fewer than memory has blocks)
+/// and a journal that wraps soon.
 fn in_slots(c: &mut dyn Choices, geometry: Geometry, size: &Size) -> (Geometry, u32) {
     let spare = 1 + c.choose(4) as u32;
-    // (Half of them in pages as small as sectors.)
+    // Half of them have pages as small as sectors.
     let small = spare.is_multiple_of(2);
     let geometry = match small {
         true => Geometry { batch_entries_max: geometry.batch_entries_max.min(17), ..geometry },

@@ -1,22 +1,23 @@
-//! What sectors hold: each says which write it is from, so that a mixture of two shows.
+//! The contents of sectors: each sector identifies its write, so that a mixture of two writes is
+//! detected.
 
 use crate::oracle::Value;
 
 const SECTOR: usize = 512;
 const MAGIC: u64 = 0x666f_7265_6261_7921;
 
-/// Word `j` of a sector that write `id` wrote.
+/// Word `j` of a sector written by write `id`.
 fn stamp_word(j: usize, volume: u32, at: u64, id: u32) -> u64 {
     match j {
         0 => MAGIC,
         1 => at << 8 | u64::from(volume),
         2 => u64::from(id),
-        // Every word depends on all of it, so that a mixture of two writes shows.
+        // Every word depends on all parameters, so that a mixture of two writes is detected.
         _ => (u64::from(id) << 32 ^ at ^ (j as u64) << 56).wrapping_mul(MAGIC | 1),
     }
 }
 
-/// Fills a write's sectors so that each says what it is.
+/// Fills the sectors of a write so that each identifies the write.
 pub fn stamp(data: &mut [u8], volume: u32, first_sector: u64, id: u32) {
     for (i, sector) in data.chunks_exact_mut(SECTOR).enumerate() {
         for (j, word) in sector.chunks_exact_mut(8).enumerate() {
@@ -26,12 +27,12 @@ pub fn stamp(data: &mut [u8], volume: u32, first_sector: u64, id: u32) {
     }
 }
 
-/// Fills the memory of a read so that no sector holds anything unless it is read.
+/// Fills the buffer of a read, so that a sector that is not read has no valid contents.
 pub fn spoil(data: &mut [u8]) {
     data.chunks_mut(SECTOR).for_each(|sector| sector[..64].fill(0xEE));
 }
 
-/// What a sector holds.
+/// The value that a sector holds.
 pub fn value_of(sector: &[u8], volume: u32, at: u64) -> Value {
     let word = |j: usize| u64::from_le_bytes(sector[8 * j..8 * j + 8].try_into().expect("8 bytes"));
     let words = sector.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("8 bytes")));

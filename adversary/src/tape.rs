@@ -1,8 +1,8 @@
-//! A run as the list of its choices, and how to find a shorter one that fails as well.
+//! A run as the list of its choices, and the search for a shorter list that also fails.
 
 use forebay_device::choices::{Choices, Seeded};
 
-/// Remembers what another source chooses.
+/// Records the choices of another source.
 pub struct Recorder<'a> {
     from: &'a mut dyn Choices,
     /// The choices so far.
@@ -10,7 +10,7 @@ pub struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Will pass on the choices of `from`.
+    /// Creates a recorder of the choices of `from`.
     pub fn new(from: &'a mut dyn Choices) -> Recorder<'a> {
         Recorder { from, choices: Vec::new() }
     }
@@ -27,47 +27,47 @@ impl Choices for Recorder<'_> {
     }
 }
 
-/// A source of choices that can be set aside for a while: what is chosen then comes from a seed,
-/// and all of it costs the tape one choice. So a tape stays short enough to be shrunk, and a
-/// part can be left out of it in one piece.
+/// A source of choices that can be set aside for a while. In the meantime, choices come from a
+/// seed, which costs the tape only one choice. A tape therefore stays short enough to be shrunk,
+/// and such a part can be removed as a whole.
 pub struct Source<'a> {
     main: &'a mut dyn Choices,
     aside: Aside,
 }
 
-/// Where choices come from while the tape rests.
+/// The source of choices while the tape is set aside.
 #[derive(Clone, Debug, Default)]
 pub enum Aside {
-    /// It does not rest.
+    /// The tape is not set aside.
     #[default]
     No,
-    /// A seed.
+    /// Choices come from a seed.
     Seeded(Seeded),
-    /// The first of what there is to choose from: operations complete in order.
+    /// The first option is always chosen: operations complete in order.
     First,
 }
 
 impl<'a> Source<'a> {
-    /// Will pass on the choices of `main`.
+    /// Creates a source that returns the choices of `main`.
     pub fn new(main: &'a mut dyn Choices) -> Source<'a> {
         Source { main, aside: Aside::No }
     }
 
-    /// From now on choices come from a seed that is chosen here. Gives what
-    /// [`leave`](Source::leave) wants.
+    /// From now on, choices come from a seed that is chosen here. Pass the result to
+    /// [`leave`](Source::leave).
     #[must_use]
     pub fn enter(&mut self) -> Aside {
         let seed = self.choose(u64::MAX);
         std::mem::replace(&mut self.aside, Aside::Seeded(Seeded::new(seed)))
     }
 
-    /// From now on the first is chosen, always.
+    /// From now on, the first option is always chosen.
     #[must_use]
     pub fn enter_first(&mut self) -> Aside {
         std::mem::replace(&mut self.aside, Aside::First)
     }
 
-    /// Choices come from where they came before `enter`.
+    /// Restores the source of choices that was in use before `enter`.
     pub fn leave(&mut self, before: Aside) {
         self.aside = before;
     }
@@ -83,7 +83,7 @@ impl Choices for Source<'_> {
     }
 }
 
-/// Gives back remembered choices, each modulo the range asked for, then 0 for ever.
+/// Plays recorded choices, each modulo the number of options, and 0 after the last one.
 #[derive(Clone, Debug)]
 pub struct Playback<'a> {
     choices: &'a [u64],
@@ -91,7 +91,7 @@ pub struct Playback<'a> {
 }
 
 impl<'a> Playback<'a> {
-    /// Will give back `choices`.
+    /// Creates a playback of `choices`.
     pub fn new(choices: &'a [u64]) -> Playback<'a> {
         Playback { choices, position: 0 }
     }
@@ -108,14 +108,14 @@ impl Choices for Playback<'_> {
     }
 }
 
-/// A failing run, to be kept in a file.
+/// A failing run that can be stored in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tape {
     /// The kind of run.
     pub kind: String,
-    /// How it fails.
+    /// The failure.
     pub failure: String,
-    /// Its choices.
+    /// The choices of the run.
     pub choices: Vec<u64>,
 }
 
@@ -123,9 +123,9 @@ const FIRST_LINE: &str = "forebay-adversary tape 1";
 const PER_LINE: usize = 16;
 
 impl Tape {
-    /// The tape as text, with the first line of how it fails.
+    /// Encodes the tape as text, with only the first line of the failure.
     pub fn encode(&self) -> String {
-        // (What a hang is told with has many lines.)
+        // The report of a hang has many lines.
         let failure = self.failure.lines().next().unwrap_or_default();
         let mut text = format!("{FIRST_LINE}\nkind {}\nfailure {failure}\n", self.kind);
         for line in self.choices.chunks(PER_LINE) {
@@ -136,10 +136,10 @@ impl Tape {
         text
     }
 
-    /// The tape that a text holds.
+    /// Parses a tape.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Says what is wrong with the text.
     pub fn decode(text: &str) -> Result<Tape, String> {
         let mut lines = text.lines();
         let mut expect = |what: &str| {
@@ -158,11 +158,11 @@ impl Tape {
     }
 }
 
-/// Attempts at most to make a run shorter.
+/// Maximum number of attempts to make a run shorter.
 const ATTEMPTS_MAX: u32 = 20_000;
 
-/// Finds a shorter and simpler list of choices that `fails` as well. `fails` gives the choices
-/// that the run really asked for, if it failed.
+/// Finds a shorter and simpler list of choices that also `fails`. If the run failed, `fails`
+/// returns the choices that the run actually used.
 pub fn shrink(first: Vec<u64>, mut fails: impl FnMut(&[u64]) -> Option<Vec<u64>>) -> Vec<u64> {
     let mut best = trimmed(first);
     let mut left = ATTEMPTS_MAX;
@@ -181,7 +181,7 @@ pub fn shrink(first: Vec<u64>, mut fails: impl FnMut(&[u64]) -> Option<Vec<u64>>
     };
     loop {
         let before = best.clone();
-        // Leave out runs of choices, long ones first.
+        // Remove sequences of choices, long ones first.
         let mut length = (best.len() / 2).max(1);
         while length > 0 {
             let mut at = best.len().saturating_sub(length);
@@ -218,7 +218,7 @@ fn is_simpler(a: &[u64], b: &[u64]) -> bool {
     (a.len(), a) < (b.len(), b)
 }
 
-/// Zeroes at the end go without saying.
+/// Removes zeroes at the end, which playback adds anyway.
 fn trimmed(mut choices: Vec<u64>) -> Vec<u64> {
     while choices.last() == Some(&0) {
         choices.pop();
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn shrinking_finds_the_two_choices_that_matter() {
-        // Fails when a 7 is followed, later, by a number above 100.
+        // Fails if a 7 is followed, at any distance, by a number above 100.
         let fails = |c: &[u64]| {
             let mut p = Playback::new(c);
             let mut said = Vec::new();

@@ -1,30 +1,30 @@
-//! Everything that can be played, each thing by number: random runs of each kind, pairs of operations,
-//! management operations, requests against an array.
+//! All trials, each played by number: random runs of each kind, pairs of operations, management
+//! operations, and requests against an array.
 
 use crate::campaign::Tally;
 use crate::kind::{Kind, all};
 use crate::run::Plan;
 use crate::{exhaustive, manage, model};
 
-/// Something that can be played by number.
+/// A test that can be played by number.
 #[derive(Clone, Copy, Debug)]
 pub enum Trial {
     /// Random runs; the number is the seed.
     Random(Kind),
     /// Pairs of operations.
     Pairs,
-    /// The operator's operations, failed and cut at every device operation.
+    /// The operator's operations, with a failure or a cut at every device operation.
     Management,
     /// Requests without faults, against an array; the number is the seed.
     Array,
 }
 
-/// Cases that are played one after another lie so far apart, so that the first few differ in kind.
+/// Distance between the numbers of consecutive cases, so that the first few cases differ in kind.
 /// It has no factor in common with the number of cases.
 const STRIDE: u64 = 1013;
 
 impl Trial {
-    /// All of them.
+    /// All trials.
     pub fn all() -> Vec<Trial> {
         let others = [Trial::Pairs, Trial::Management, Trial::Array];
         all().map(Trial::Random).chain(others).collect()
@@ -33,7 +33,7 @@ impl Trial {
     /// The trials with these names, in this order.
     ///
     /// # Errors
-    /// The first name that there is not.
+    /// Names the first unknown name.
     pub fn named(names: &str) -> Result<Vec<Trial>, String> {
         let find = |name: &str| match name {
             "pairs" => Ok(Trial::Pairs),
@@ -46,7 +46,7 @@ impl Trial {
         names.split(',').map(|name| find(name.trim())).collect()
     }
 
-    /// How it is called.
+    /// The name of the trial.
     pub fn name(&self) -> String {
         match self {
             Trial::Random(kind) => kind.full_name(),
@@ -56,7 +56,7 @@ impl Trial {
         }
     }
 
-    /// Plays number `n`, adding to a tally. Cases begin again when all were played.
+    /// Plays number `n`, and adds the result to a tally. After all cases, they start over.
     pub fn play(&self, n: u64, tally: &mut Tally) {
         match self {
             Trial::Random(kind) => kind.tally(n, tally),
@@ -68,7 +68,7 @@ impl Trial {
         }
     }
 
-    /// How many are played at a time, so that all have their turn soon.
+    /// Number of runs to play at a time; small, so that every trial gets its turn soon.
     pub fn slice(&self) -> u64 {
         match self {
             Trial::Random(_) => 8,

@@ -1,23 +1,24 @@
-//! An account of its own of what is durable on flash, from nothing but what reached the devices:
-//! which operations were submitted, with which bytes, and which of them the devices said had
-//! ended. Held against what the log says of itself and against what is written to the backing
-//! stores:
+//! An independent account of what is durable on flash. It is based only on what reached the
+//! devices: which operations were submitted, with which bytes, and which of them the devices
+//! reported as ended. The watch compares this account with the log's own claims and with the writes
+//! to the backing stores:
 //!
-//! - a header, and a superblock, says only of such batches and superblocks that they were durable
-//!   that were, when it was submitted;
+//! - a header or a superblock claims that batches and superblocks were durable only if they were
+//!   when it was submitted;
 //! - while one copy of the superblock is written, the other is durable;
-//! - a directory is written when nothing else of its region is under way, and has the entries of all
-//!   its batches and no others;
-//! - under write-back, until the log fails, a version of a sector is durable in the log before it is written
-//!   to the backing store, and, where that keeps stamps, a durable stamp there has seen it;
-//! - a stamp says only of such records that they are on the store that are durable there;
-//! - a superblock gives a region back only when stamps have been made of the stores that took over its
+//! - a directory is written while nothing else of its region is in flight, and has the entries of
+//!   all batches of the region and no others;
+//! - with write-back, until the log fails, a version of a sector is durable in the log before it is
+//!   written to the backing store and, if the store keeps stamps, a durable stamp there has seen
+//!   it;
+//! - a stamp claims that records are on the store only if they are durable there;
+//! - a superblock frees a region only after stamps have been made of the stores that took over its
 //!   records;
-//! - while a superblock that may be found says that nothing goes to a store past the log, nothing is zeroed
-//!   there, nor may what was zeroed before be lost.
+//! - while a superblock that a start may find says that nothing bypasses the log on its way to a
+//!   store, nothing is zeroed there, and no earlier zeroing may be lost.
 //!
-//! A life has a watch. What was on the devices when it began counts as durable: a start syncs the
-//! flash device before it reads it.
+//! Each life has its own watch. Everything on the devices when the life begins counts as durable,
+//! because a start syncs the flash device before it reads it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -31,7 +32,7 @@ use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
-    BatchSequence, BlockKey, Geometry, RegionSequence, Stamp, SuperblockGeneration,
+    BatchSequence, BlockKey, Geometry, RegionIndex, RegionSequence, Stamp, SuperblockGeneration,
 };
 use smallvec::SmallVec;
 
@@ -40,7 +41,7 @@ use crate::sectors::value_of;
 
 const SECTOR: u64 = 512;
 
-/// Sectors of flash (first, number) as written by an operation.
+/// Sectors of flash (first and count), as written by one operation.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     first: u64,
@@ -48,55 +49,57 @@ struct Part {
     operation: u64,
 }
 
-/// A batch seen on its way to flash.
+/// A batch that was written to flash.
 #[derive(Clone, Debug, Default)]
 struct Batch {
     parts: Vec<Part>,
-    /// Payloads in cells that have not been submitted yet.
+    /// Number of payloads in cells that have not been submitted yet.
     cells_missing: u32,
     region: RegionSequence,
     entries: Vec<BatchEntry>,
 }
 
-/// See the module.
+/// The account and the violations; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Watch {
     geometry: Geometry,
     uuid: Option<[u8; 16]>,
-    /// By sector: the last operation whose bytes are durable.
+    /// For each sector, the last operation whose bytes are durable.
     durable: Vec<u64>,
-    /// What ended well since, in order, and how many there were before.
+    /// Writes that have ended but are not durable yet, in order; below, how many came before them.
     landed: VecDeque<Part>,
     landed_before: u64,
-    /// Syncs in flight: their number, and how many landings they cover.
+    /// Syncs in flight: their numbers, and how many landed writes they cover.
     syncs: Vec<(u64, u64)>,
     writing: Vec<Part>,
     batches: BTreeMap<BatchSequence, Batch>,
-    /// Batches up to this one were found to be durable.
+    /// Batches up to this one were checked to be durable.
     checked: BatchSequence,
-    /// Copies of superblocks by generation, with the volumes to whose stores nothing goes past the log.
+    /// Copies of superblocks by generation, with a bit mask of the volumes to whose stores nothing
+    /// bypasses the log.
     superblocks: Vec<(SuperblockGeneration, Part, u64)>,
-    /// Zeroings of stores that may yet be lost: volume, number, whether they have ended; and syncs in
-    /// flight: their number, and what they cover.
+    /// Zeroings of stores that may still be lost: volume, number, and whether they have ended.
+    /// Below, syncs in flight: their numbers, and the zeroings that they cover.
     zeroings: Vec<(Volume, u64, bool)>,
     backing_syncs: Vec<(u64, Vec<u64>)>,
-    /// Pages of cells that the payload of an entry goes to, with its batch.
+    /// For each page of a cell that awaits a payload: its batch and entry.
     expected: HashMap<u64, (BatchSequence, BatchEntry)>,
-    /// The batches that hold a version of a sector of a volume.
+    /// For each version of a sector of a volume: the batches that contain it.
     versions: HashMap<(Volume, u64, WriteId), SmallVec<[BatchSequence; 2]>>,
-    /// Versions before this one were there when the life began.
+    /// Earlier versions existed when the life began.
     first_version: WriteId,
-    /// What was written to stores and is in no stamp: volume, region of the log, and whether a stamp was
-    /// ordered since.
+    /// Data that was written to stores and is in no stamp yet: volume, region of the log, and
+    /// whether a stamp was ordered since.
     unstamped: Vec<(Volume, RegionSequence, bool)>,
-    /// Where the medium holds other than it was given.
+    /// Sectors of the medium that hold something other than what was written (first and end).
     harmed: Vec<(u64, u64)>,
-    /// The first breach.
+    /// The first violation.
     pub breach: Option<String>,
 }
 
 impl Watch {
-    /// For a life over flash of this geometry whose first write will have that number.
+    /// Creates the watch of a life with flash of this geometry; the first write of the life has the
+    /// number `first_version`.
     pub fn new(geometry: Geometry, first_version: WriteId) -> Watch {
         Watch {
             durable: vec![0; (geometry.device_bytes() / SECTOR) as usize],
@@ -120,7 +123,7 @@ impl Watch {
         }
     }
 
-    /// Takes in what happened on the flash device.
+    /// Records an event on the flash device.
     pub fn see_flash(&mut self, happening: &Happening) {
         match happening {
             Happening::Submitted { io, data } => match io.verb {
@@ -139,7 +142,7 @@ impl Watch {
         }
     }
 
-    /// Whether anything on flash is other than it was given.
+    /// Whether the medium has changed any data on flash.
     pub fn is_harmed(&self) -> bool {
         !self.harmed.is_empty()
     }
@@ -148,7 +151,7 @@ impl Watch {
         self.breach.get_or_insert_with(what);
     }
 
-    // ---- what ends ----
+    // ---- completions ----
 
     fn completed(&mut self, io: &PendingIo, done: Option<u64>) {
         let operation = io.number + 1;
@@ -189,7 +192,7 @@ impl Watch {
         batch.cells_missing == 0 && batch.parts.iter().all(|p| self.is_durable(p))
     }
 
-    // ---- what is submitted ----
+    // ---- submissions ----
 
     fn submitted(&mut self, io: &PendingIo, data: &[u8]) {
         let page_size = u64::from(self.geometry.page_size);
@@ -257,11 +260,11 @@ impl Watch {
         let Some(bytes) = data.get(at * page_size..(at + 1) * page_size) else { return };
         let number = page + at as u32;
         let header = BatchHeader::decode(bytes, &uuid, number, &self.geometry, &mut entries);
-        // (What is left of a write that ended early begins anywhere.)
+        // The remainder of a write that ended early may begin anywhere.
         let Ok(header) = header else { return self.directory_submitted(page, data, write, &uuid) };
         self.check_claims("a batch's header", header.synced, header.generation);
         if self.batches.contains_key(&header.sequence) {
-            // The same write, tried again.
+            // A retry of the same write.
             return;
         }
         let region = header.region_sequence;
@@ -323,13 +326,13 @@ impl Watch {
         u64::from(self.geometry.block_size) / SECTOR
     }
 
-    /// Which versions of which sectors a payload holds.
+    /// Records which versions of which sectors a payload contains.
     fn note_versions(&mut self, sequence: BatchSequence, entry: &BatchEntry, payload: &[u8]) {
         let granule = self.geometry.granule_bytes() as usize;
         let block_sectors = self.block_sectors();
-        let granules = (0..16).filter(|g| entry.valid >> g & 1 == 1);
+        let granules = (0..16).filter(|&g| entry.valid.contains(g));
         for (g, bytes) in granules.zip(payload.chunks_exact(granule)) {
-            let at = entry.key.block().0 * block_sectors + g * granule as u64 / SECTOR;
+            let at = entry.key.block().0 * block_sectors + u64::from(g) * granule as u64 / SECTOR;
             for (n, sector) in bytes.chunks_exact(SECTOR as usize).enumerate() {
                 let (volume, at) = (entry.key.volume(), at + n as u64);
                 if let Value::Write(id) = value_of(sector, volume.0, at)
@@ -341,7 +344,8 @@ impl Watch {
         }
     }
 
-    /// Something says that batches up to `synced` were durable, and a superblock of `generation`.
+    /// Checks the claim that batches up to `synced`, and a superblock of `generation`, were
+    /// durable.
     fn check_claims(&mut self, who: &str, synced: BatchSequence, generation: SuperblockGeneration) {
         if synced > self.checked {
             let wrong = (self.batches.range(self.checked.next()..=synced))
@@ -362,8 +366,9 @@ impl Watch {
         }
     }
 
-    /// Something is written to the backing store of a volume that writes back. `held` is what it
-    /// holds there now. `past`: what was never given to flash may be.
+    /// Records a write to the backing store of a volume with write-back. `held`: the current
+    /// contents of the store there. `past`: whether data that was never given to flash may be
+    /// written.
     pub fn see_backing_write(
         &mut self,
         io: &PendingIo,
@@ -377,7 +382,7 @@ impl Watch {
         for (n, (sector, held)) in sectors.enumerate() {
             let at = io.offset / SECTOR + n as u64;
             let Value::Write(id) = value_of(sector, volume.0, at) else { continue };
-            // (A part of a logical block is written with the rest of it as it was.)
+            // The other parts of a logical block are rewritten unchanged.
             if id < self.first_version || sector == held {
                 continue;
             }
@@ -421,7 +426,8 @@ impl Watch {
         }
     }
 
-    /// A store is zeroed, or synced; so that has ended. `noted`: flash has to say that it may.
+    /// Records that a zeroing or a sync of a store is submitted or has ended. `noted`: whether
+    /// flash must say that writes may bypass the log.
     pub fn see_backing_zeroes(&mut self, happening: &Happening, noted: bool) {
         let (io, ended) = match happening {
             Happening::Submitted { io, .. } => (io, None),
@@ -471,8 +477,8 @@ impl Watch {
 
     // ---- stamps ----
 
-    /// The newest batch of this life that is durable with all before it, if there is one. (Payloads that are
-    /// to go to cells may be there from before: the same, as it was.)
+    /// The newest batch of this life that is durable together with all batches before it, if there
+    /// is one. (Payloads in cells are not checked: the same data may be there from before.)
     pub fn newest_durable(&self) -> Option<BatchSequence> {
         let mut newest: Option<BatchSequence> = None;
         for (&sequence, batch) in &self.batches {
@@ -485,8 +491,8 @@ impl Watch {
         newest
     }
 
-    /// A stamp of a volume is ordered, whose store durably holds `image`: all that it calls complete is
-    /// there.
+    /// Checks a stamp that is ordered for a volume whose store durably holds `image`: everything
+    /// that it calls complete must be there.
     pub fn see_order(&mut self, volume: Volume, stamp: Stamp, image: &[u8]) {
         for written in self.unstamped.iter_mut().filter(|u| u.0 == volume) {
             written.2 = true;
@@ -502,8 +508,8 @@ impl Watch {
         let owed = |&(v, at, id): &(Volume, u64, WriteId), batches: &[BatchSequence]| {
             let key = BlockKey::new(v, at / sectors);
             let &(last, dirty) = newest.get(&key)?;
-            let bit = dirty >> (at % sectors * SECTOR / granule) & 1;
-            let counts = v == volume && bit == 1 && last <= stamp.complete;
+            let is_dirty = dirty.contains((at % sectors * SECTOR / granule) as u32);
+            let counts = v == volume && is_dirty && last <= stamp.complete;
             (counts && batches.contains(&last)).then_some((at, (last, id)))
         };
         let complete = self.versions.iter().filter_map(|(key, batches)| owed(key, batches));
@@ -524,22 +530,23 @@ impl Watch {
         }
     }
 
-    /// The stamp that was ordered is durable.
+    /// Records that the ordered stamp is durable.
     pub fn see_stamp(&mut self, volume: Volume) {
         self.unstamped.retain(|u| u.0 != volume || !u.2);
     }
 
-    /// The volume's store cannot be told for now: what it took over so far needs no stamp.
+    /// The volume's store cannot be stamped for now, so the data that it took over so far needs no
+    /// stamp.
     pub fn excuse(&mut self, volume: Volume) {
         self.unstamped.retain(|u| u.0 != volume);
     }
 
-    // ---- what nobody can be told ----
+    // ---- undetectable damage ----
 
-    /// Whether what the medium has done may be noticed by nobody, if the power goes now and leaves
-    /// `image` on flash, of which the bytes in `wiped` were taken away: it befell the newest batches,
-    /// or the newest superblock, and nothing that is left knows that they were durable. That looks
-    /// like a log that ended before them.
+    /// Whether the damage by the medium may be undetectable if the power is cut now and leaves
+    /// `image` on flash, without the bytes in `wiped`. This is so if the damage affects the newest
+    /// batches or the newest superblock, and no surviving data records that they were durable: the
+    /// log then looks as if it had ended before them.
     pub fn is_untold(&self, image: &[u8], wiped: Range<usize>) -> bool {
         let (known, generation) = self.known_in(image);
         let wiped = (wiped.start as u64 / SECTOR, wiped.end as u64 / SECTOR);
@@ -555,13 +562,13 @@ impl Watch {
         if batches.any(|(&sequence, b)| sequence > known && b.parts.iter().any(is_harmed)) {
             return true;
         }
-        // What was there before this life: its batches end where those of this life begin.
+        // The data from before this life: its batches end where those of this life begin.
         let before =
             self.batches.keys().next().map_or(BatchSequence::MAX, |first| first.previous());
         before > known
     }
 
-    /// The newest batch and the newest superblock that anything left knows to have been durable.
+    /// The newest batch and the newest superblock that surviving data records as durable.
     fn known_in(&self, image: &[u8]) -> (BatchSequence, SuperblockGeneration) {
         let (mut known, mut generation) = (BatchSequence::NONE, SuperblockGeneration::NONE);
         let Some(uuid) = self.uuid else { return (known, generation) };
@@ -582,7 +589,7 @@ impl Watch {
             }
         }
         let mut entries = Vec::new();
-        for region in 0..g.regions {
+        for region in RegionIndex::all(g.regions) {
             let start = g.region_start(region);
             let page = |n: u32| {
                 let bytes = &image[(start + n) as usize * page_size..][..page_size];
@@ -591,7 +598,8 @@ impl Watch {
             let mut batch =
                 |n: u32| BatchHeader::decode(page(n)?, &uuid, start + n, g, &mut entries).ok();
             let header = page(0).and_then(|bytes| RegionHeader::decode(bytes, &uuid, start).ok());
-            // What the region holds, its first two pages say; other batches in it are not looked at.
+            // The first two pages determine the region's sequence number; batches with another one
+            // are ignored.
             let sequences = [header.map(|h| h.sequence), batch(1).map(|h| h.region_sequence)];
             let Some(sequence) = sequences.into_iter().flatten().max() else { continue };
             if let Some(h) = header {

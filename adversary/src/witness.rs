@@ -1,5 +1,5 @@
-//! A machine between the cache and its executor: it sees every effect and every answer, and
-//! folds them into a digest, so that two runs can be compared by one number.
+//! A state machine between the cache and its executor: it sees every effect and every answer, and
+//! adds them to a digest, so that two runs can be compared by one number.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 
 use crate::lookout::Lookout;
 
-/// A digest of a sequence of things; the same everywhere for the same sequence.
+/// A digest of a sequence of values; equal on all platforms for equal sequences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Digest(pub u64);
 
@@ -36,7 +36,7 @@ impl Hasher for Digest {
     }
 }
 
-/// See the module.
+/// Passes calls on to the cache and records them; see the module's documentation.
 pub(crate) struct Witness<'a> {
     pub cache: &'a mut Cache,
     pub digest: &'a mut Digest,

@@ -1,4 +1,4 @@
-//! The cache with its executor over faulty devices in memory: one life after another.
+//! The cache with its executor on faulty devices in memory, through several lives.
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
@@ -18,53 +18,55 @@ use crate::oracle::WriteId;
 use crate::watch::Watch;
 use crate::witness::{Digest, Witness};
 
-/// Devices, a cache on top of them, and the executor between.
+/// The devices, the cache, and the executor between them.
 pub struct World {
-    /// Parameters of the cache.
+    /// Configuration of the cache.
     pub config: CacheConfig,
-    /// Volumes.
+    /// The volumes of the cache.
     pub volumes: Vec<VolumeConfig>,
-    /// The cache, while it lives.
+    /// The cache of the current life.
     pub cache: Cache,
-    /// The executor and, within it, the devices.
+    /// The executor, which contains the devices.
     pub executor: Executor<JointSyncs<MemoryDevices>>,
-    /// Requests and their buffers.
+    /// Requests with their buffers.
     pub requests: OwnedRequests,
-    /// The time.
+    /// The current time.
     pub now: Nanos,
-    /// The volume whose store is late: others complete many operations for each of its own.
+    /// The slow volume, if any: other devices complete many operations for each operation of its
+    /// store.
     pub late: Option<Volume>,
-    /// Reads that need no calls.
+    /// Reads published blocks without calls to the cache.
     pub lookout: Lookout,
-    /// Replies that were taken in.
+    /// Number of replies that were taken.
     heard: u64,
     /// A digest of all effects and completions so far.
     pub digest: Digest,
     /// What the last start found, or why it was refused.
     pub found: Found,
-    /// The log had a region to spare then, which moves of mappings may count on.
+    /// Whether the log had a spare region when the start ended, which moves of mappings may rely
+    /// on.
     has_room_for_moves: bool,
     sabotage: Sabotage,
     next_request: u64,
-    /// Blocks of requests of this life.
+    /// Number of block accesses by requests of this life.
     accesses: u64,
     notices: Vec<Notice>,
-    /// Number of the next write: those before it were made in earlier lives.
+    /// Number of the next write; smaller numbers belong to earlier writes.
     pub next_version: WriteId,
-    /// Keeps an account of what is durable on flash, if wanted.
+    /// Keeps an account of what is durable on flash, if enabled.
     pub watch: Option<Watch>,
     watched: bool,
-    /// By volume: the header of its store, where stores have them.
+    /// For each volume, the header of its store, if stores have headers.
     pub headers: Vec<StoreHeader>,
-    /// By volume: the number of the newest stamp that the cache was told of in this life.
+    /// For each volume, the number of the newest stamp that was reported to the cache in this life.
     pub answered: Vec<u64>,
-    /// Stamps on their way to the headers.
+    /// Stamps that were ordered but are not in the headers yet.
     ordered: Vec<(Volume, Stamp, bool)>,
-    /// Now and then a header cannot be written.
+    /// Whether writes of headers fail occasionally.
     pub header_faults: bool,
     header_syncs: HeaderSyncs,
     happenings: Vec<Happening>,
-    /// Hears of device operations as they complete.
+    /// Receives a line for each device operation that completes.
     pub trace: Option<fn(&str)>,
 }
 
@@ -76,7 +78,7 @@ pub enum Found {
     Nothing,
     /// The log was opened.
     Log(Box<RecoveryReport>),
-    /// It was not.
+    /// The log was not opened.
     Refused(LogError),
 }
 
@@ -85,14 +87,14 @@ pub enum Found {
 pub enum Started {
     /// The cache serves.
     Ready,
-    /// It refused; with the reason.
+    /// The cache refused to start; contains the reason.
     Refused(String),
-    /// A power cut was made before either.
+    /// The start has not ended yet.
     NotYet,
 }
 
 impl World {
-    /// A world whose devices are new.
+    /// Creates a world with new devices.
     pub fn new(
         config: CacheConfig,
         volumes: Vec<VolumeConfig>,
@@ -138,13 +140,13 @@ impl World {
         }
     }
 
-    /// Gives the cache, and every later one, a bug.
+    /// Plants a bug in this cache and in all later ones.
     pub fn give_bug(&mut self, sabotage: Sabotage) {
         self.sabotage = sabotage;
         self.cache.sabotage(sabotage);
     }
 
-    /// From now on every life has a [`Watch`], if there is flash.
+    /// From now on, every life has a [`Watch`] if there is flash.
     pub fn keep_watch(&mut self) {
         self.watched = true;
         self.executor.devices_mut().observe();
@@ -158,17 +160,17 @@ impl World {
         }
     }
 
-    /// Shows the watch what has happened to the devices.
+    /// Shows the watch what happened on the devices.
     fn observe(&mut self) {
         let Some(watch) = &mut self.watch else { return };
         self.header_syncs.excuse_failing(&self.cache, watch);
         let devices = self.executor.devices_mut();
         devices.take_happenings(&mut self.happenings);
-        // What flash has lost may be written from memory as it is by now.
+        // Data that flash has lost may be written from memory in its current version.
         let checked = self.cache.config().write_policy.write_back
             && self.cache.stats().destaged_after_loss == 0;
-        // Past a log that has failed, or has no room, goes what flash holds nothing of; so does what
-        // is not admitted to flash.
+        // If the log has failed or has no space, data that was never on flash is written to the
+        // stores. So is data that is not admitted to flash.
         let stats = self.cache.stats();
         let past = self.cache.has_given_up()
             || stats.bypassed_log > 0
@@ -187,15 +189,15 @@ impl World {
                 Happening::Submitted { io, .. } | Happening::Completed { io, .. }
                     if matches!(io.verb, Verb::WriteZeroes { .. } | Verb::Sync) =>
                 {
-                    // (A log that has failed, or was given up, notes nothing; a store that is rolled back after
-                    // that, too, is the second fault.)
+                    // A log that has failed or was given up records nothing. A store that is also
+                    // rolled back after that is a second fault.
                     let noted = !self.cache.has_given_up();
                     watch.see_backing_zeroes(&happening, noted);
                 }
                 Happening::Submitted { io, data } if checked && io.verb == Verb::Write => {
                     let Device::Backing(volume) = io.device else { continue };
                     if self.cache.passes_through(volume) {
-                        // What flash holds of it is void.
+                        // The records of this volume on flash are void.
                         continue;
                     }
                     let header = self.headers.get(volume.0 as usize);
@@ -213,7 +215,7 @@ impl World {
         }
     }
 
-    /// What the watch has found wrong.
+    /// The first violation that was found.
     pub fn breach(&self) -> Option<&str> {
         if self.cache.accesses_told() > self.accesses {
             return Some("the replacement policy was notified of more accesses than occurred");
@@ -225,8 +227,9 @@ impl World {
         wrong.or(self.watch.as_ref()?.breach.as_deref())
     }
 
-    /// An eviction for which a policy went further than it may: the hand of CLOCK, SIEVE and S3-FIFO over as many
-    /// blocks as its parameter says, others a few steps.
+    /// Returns a violation if an eviction took more steps than its policy may: the hand of CLOCK,
+    /// SIEVE and S3-FIFO may pass as many blocks as its parameter says; other policies may take at
+    /// most a fixed number of steps.
     fn evicted_endlessly(&self) -> Option<&str> {
         const OTHERS_MAX: u64 = 256;
         let took = self.cache.eviction_steps_most();
@@ -242,10 +245,10 @@ impl World {
         endless.then_some("an eviction took more steps than its policy may")
     }
 
-    /// What is where the relation of the tiers has nothing.
+    /// Returns a violation if there are blocks where the relation of the tiers allows none.
     fn placed_wrongly(&self) -> Option<&str> {
         let stats = self.cache.stats();
-        // (What flash does not take stays in memory.)
+        // Blocks that flash does not accept stay in memory.
         let taken = stats.transfer_errors == 0 && stats.appends_refused == 0;
         match self.cache.config().relation {
             Relation::Eci if taken && self.cache.resident_blocks() > 0 => {
@@ -258,7 +261,7 @@ impl World {
         }
     }
 
-    /// From now on stores have headers, and keep stamps there. Call it before the first start.
+    /// Gives stores headers, in which they keep stamps. Call this before the first start.
     pub fn keep_stamps(&mut self) {
         self.headers = vec![StoreHeader::default(); self.volumes.len()];
         self.answered = vec![0; self.volumes.len()];
@@ -272,32 +275,32 @@ impl World {
         cache
     }
 
-    /// What the headers tell a start.
+    /// The stamps in the headers, for a start.
     pub fn store_stamps(&self) -> Vec<StoreStamp> {
         let headers = self.headers.iter().enumerate();
         headers.map(|(index, header)| header.store_stamp(Volume(index as u32))).collect()
     }
 
-    /// Writes the headers of all stores.
+    /// Changes the headers of all stores.
     pub fn write_headers(&mut self, change: impl Fn(&StoreHeader) -> HeaderChange) {
         for header in &mut self.headers {
             *header = header.after(&change(header));
         }
     }
 
-    /// Writes a stamp that was ordered.
+    /// Writes an ordered stamp to its header.
     fn write_stamp(&mut self, volume: Volume, stamp: Stamp, release: bool) {
         let header = &mut self.headers[volume.index()];
         *header = header.after(&HeaderChange::Stamp { stamp, release });
     }
 
-    /// Some headers are written, or cannot be; true if stamps had been ordered.
+    /// Writes some of the ordered stamps, or fails to; returns whether any had been ordered.
     pub fn write_stamps(&mut self, choices: &mut dyn Choices) -> bool {
         let mut numbers = Vec::new();
         if self.ordered.is_empty() {
             return false;
         }
-        // Each in its own time; one that is late after the others.
+        // In any order; the stamp of a slow store comes last.
         self.ordered.sort_by_key(|(volume, ..)| Some(*volume) == self.late);
         let others = self.ordered.len() - 1;
         let some = match others {
@@ -309,7 +312,7 @@ impl World {
             if fails && choices.choose(2) == 1 {
                 self.header_syncs.fail(volume, self.executor.devices_mut());
             }
-            // What failed may be there.
+            // A failed write may have reached the header.
             if !fails || choices.choose(2) == 1 {
                 self.write_stamp(volume, stamp, release);
             }
@@ -328,13 +331,13 @@ impl World {
         true
     }
 
-    /// Has the headers of another world, whose power goes.
+    /// Takes over the headers of another world whose power is cut.
     pub fn copy_headers(&mut self, world: &World, choices: &mut dyn Choices) {
         (self.headers, self.ordered) = (world.headers.clone(), world.ordered.clone());
         self.settle_headers(choices);
     }
 
-    /// The power fails: what was on its way to the headers is there or not.
+    /// The power is cut: each ordered stamp may or may not have reached its header.
     pub fn settle_headers(&mut self, choices: &mut dyn Choices) {
         for (volume, stamp, release) in std::mem::take(&mut self.ordered) {
             if choices.choose(2) == 1 {
@@ -343,7 +346,7 @@ impl World {
         }
     }
 
-    /// Stamps that were ordered are in flight.
+    /// Collects the stamps that the cache has ordered.
     fn take_orders(&mut self) {
         if self.headers.is_empty() {
             return;
@@ -363,13 +366,13 @@ impl World {
         }
     }
 
-    /// Begins to start the cache.
+    /// Begins a start of the cache.
     pub fn start(&mut self, open: Open) {
         self.cache.start(self.now, open);
         self.run();
     }
 
-    /// Starts the cache and completes whatever that needs, in any order.
+    /// Starts the cache, and completes the operations that the start needs, in any order.
     pub fn start_whole(&mut self, open: Open, choices: &mut dyn Choices) -> Started {
         self.start(open);
         loop {
@@ -383,7 +386,7 @@ impl World {
         }
     }
 
-    /// How the start stands.
+    /// The state of the start.
     pub fn started(&mut self) -> Started {
         self.collect();
         let notice =
@@ -391,7 +394,7 @@ impl World {
         match notice.map(|i| self.notices.remove(i)) {
             Some(Notice::Ready(report)) => {
                 self.found = report.map_or(Found::Nothing, Found::Log);
-                // (Several crashes in a row may have filled the last region.)
+                // Several crashes in a row may have filled the last region.
                 let free = self.cache.log_stats().is_some_and(|log| log.regions_free > 0);
                 self.has_room_for_moves = free && self.cache.stats().regions_dropped == 0;
                 Started::Ready
@@ -405,14 +408,14 @@ impl World {
         }
     }
 
-    /// A write that a device has not ended, if there is one.
+    /// A write that a device has not completed, if there is one.
     pub fn write_in_flight(&self) -> Option<PendingIo> {
         let devices = self.executor.devices();
         let mut pending = (0..devices.pending()).filter_map(|n| devices.pending_io(n));
         pending.find(|io| matches!(io.verb, Verb::Write | Verb::WriteZeroes { .. }))
     }
 
-    /// One that a backing store has not ended.
+    /// A write that a backing store has not completed, if there is one.
     pub fn store_write_in_flight(&self) -> Option<PendingIo> {
         let devices = self.executor.devices();
         let mut pending = (0..devices.pending()).filter_map(|n| devices.pending_io(n));
@@ -426,7 +429,7 @@ impl World {
         }
     }
 
-    /// The result of a stop, once it has come.
+    /// The result of a stop, once available.
     pub fn stopped(&mut self) -> Option<Result<StoresLeft, DestageError>> {
         self.heard(|notice| match notice {
             Notice::Stopped(result) => Some(*result),
@@ -434,7 +437,7 @@ impl World {
         })
     }
 
-    /// The result of a destage, once it has come.
+    /// The result of a destage, once available.
     pub fn destaged(&mut self) -> Option<Result<(), DestageError>> {
         self.heard(|notice| match notice {
             Notice::Destaged(result) => Some(*result),
@@ -442,7 +445,7 @@ impl World {
         })
     }
 
-    /// The result of a seal, once it has come.
+    /// The result of a seal, once available.
     pub fn sealed(&mut self) -> Option<Outcome> {
         self.heard(|notice| match notice {
             Notice::Sealed(result) => Some(*result),
@@ -450,7 +453,7 @@ impl World {
         })
     }
 
-    /// The result of a change of policy, once it has come.
+    /// The result of a change of the policy, once available.
     pub fn policy_set(&mut self) -> Option<Result<(), PolicyError>> {
         self.heard(|notice| match notice {
             Notice::PolicySet(result) => Some(*result),
@@ -458,7 +461,7 @@ impl World {
         })
     }
 
-    /// Takes the first notice out that `which` knows.
+    /// Removes and returns the first notice that `which` recognises.
     fn heard<T>(&mut self, which: impl Fn(&Notice) -> Option<T>) -> Option<T> {
         self.collect();
         let (i, heard) = self.notices.iter().enumerate().find_map(|(i, n)| Some((i, which(n)?)))?;
@@ -466,13 +469,13 @@ impl World {
         Some(heard)
     }
 
-    /// Begins to change the policy.
+    /// Begins a change of the policy.
     pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
         self.cache.set_policy(policy, acknowledge);
         self.run();
     }
 
-    /// Performs what can be performed now.
+    /// Performs all effects that can be performed now.
     pub fn run(&mut self) {
         let mut witness = Witness {
             cache: &mut self.cache,
@@ -492,8 +495,8 @@ impl World {
         self.take_orders();
     }
 
-    /// Completes one device operation; if none is in flight, lets time pass to the next timeout.
-    /// False when nothing is left to wait for.
+    /// Completes one device operation; if none is in flight, advances the time to the next timeout.
+    /// Returns false if there is nothing to wait for.
     pub fn complete_one(&mut self, choices: &mut dyn Choices) -> bool {
         let before: Vec<_> = match self.trace {
             Some(_) => (0..self.executor.devices().pending())
@@ -530,7 +533,7 @@ impl World {
         self.pass_time()
     }
 
-    /// Lets time pass to the next timeout; whether there is one.
+    /// Advances the time to the next timeout; returns whether there is one.
     fn pass_time(&mut self) -> bool {
         let Some(at) = self.cache.poll_timeout() else { return false };
         self.now = self.now.max(at);
@@ -539,8 +542,9 @@ impl World {
         true
     }
 
-    /// Completes an operation of another device than a store that is late, or of that, or lets time pass while
-    /// operations are in flight. Whether one was completed; `None` if time has passed instead.
+    /// While a store is slow: usually completes an operation of another device, sometimes one of
+    /// the slow store, or advances the time while operations are in flight. Returns whether an
+    /// operation completed; `None` if time passed instead.
     fn complete_beside(&mut self, late: Volume, choices: &mut dyn Choices) -> Option<bool> {
         let own = Device::Backing(late);
         let draw = choices.choose(16);
@@ -559,7 +563,7 @@ impl World {
         Some(self.executor.devices_mut().complete_any(choices))
     }
 
-    /// Hands in a request; `fill` writes its data.
+    /// Submits a request; `fill` fills its buffer.
     pub fn submit(
         &mut self,
         volume: u32,
@@ -576,7 +580,7 @@ impl World {
         let bytes = if matches!(op, Op::Read | Op::Write) { length as usize } else { 0 };
         fill(self.requests.open(id, bytes));
         if self.config.replacement.get("interval_ms").is_some() {
-            // So that intervals end.
+            // Time passes, so that the policy's intervals end.
             self.now = self.now.saturating_add(Nanos(300_000));
         }
         for (volume, at) in self.lookout.take_unreported() {
@@ -592,7 +596,7 @@ impl World {
         id
     }
 
-    /// Replies that have come, with their data, whose memory may be put back (see
+    /// Takes the replies with their data, whose memory may be returned (see
     /// [`OwnedRequests::put_back`]).
     pub fn replies(&mut self) -> Vec<(RequestId, Outcome, AlignedBuffer)> {
         let replies = self.requests.take_replies();
@@ -606,7 +610,7 @@ impl World {
             .collect()
     }
 
-    /// Lets readers that need no calls find what is published, or not.
+    /// Allows or prevents reads of published blocks without calls.
     pub fn let_read(&mut self, open: bool) {
         self.executor.published().iter().for_each(|published| published.set_open(open));
     }
@@ -616,15 +620,15 @@ impl World {
         self.heard
     }
 
-    /// Cuts the power: memory is lost, devices keep what they may.
+    /// Cuts the power: memory is lost, and devices keep what a power cut may leave.
     pub fn power_cut(&mut self, style: CutStyle, choices: &mut dyn Choices) {
         self.executor.devices_mut().power_cut(style, choices);
         self.settle_headers(choices);
         self.reboot(self.config.clone());
     }
 
-    /// Kills the process: memory is lost, devices keep their power. Operations in flight may be
-    /// carried out or not.
+    /// Kills the process: memory is lost, and devices keep their power. Operations in flight may or
+    /// may not be carried out.
     pub fn kill(&mut self, choices: &mut dyn Choices) {
         let devices = self.executor.devices_mut();
         while devices.pending() > 0 && !choices.one_in(4) {
@@ -634,7 +638,7 @@ impl World {
         self.reboot(self.config.clone());
     }
 
-    /// A new process with (possibly other) parameters over the same devices.
+    /// Starts a new process on the same devices, possibly with another configuration.
     pub fn reboot(&mut self, config: CacheConfig) {
         self.executor.reset();
         self.executor.scribble(0xDB);
@@ -663,7 +667,7 @@ impl World {
 
 fn arena(config: &CacheConfig) -> Arena {
     let bytes = config.block_size.bytes() as u32;
-    // Spare frames, so that what reads are answered with is lent, and writes meet loans.
+    // Spare frames, so that frames are lent to answer reads, and writes meet lent frames.
     Arena::lending(config.frames(), bytes, HugePages::Never, LENT_MAX)
         .expect("memory for the frames")
 }
@@ -676,10 +680,10 @@ fn fresh(config: &CacheConfig, volumes: &[VolumeConfig]) -> Cache {
     cache
 }
 
-/// Frames that can be lent at a time.
+/// Maximum number of frames that can be lent at a time.
 const LENT_MAX: u32 = 6;
 
-/// Whether an error is one that a request may be answered with when devices fail.
+/// Whether the error is one that requests may get when devices fail.
 pub fn is_device_error(e: IoError) -> bool {
     matches!(e, IoError::Device | IoError::NoSpace | IoError::Corrupt)
 }

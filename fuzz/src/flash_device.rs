@@ -1,11 +1,11 @@
-//! A log on a flash device in memory, for what a device looks like.
+//! A log on a flash device in memory, which generates realistic device contents.
 
 use forebay_block::Volume;
 use forebay_effect::{Effect, Frame, Place, Segment};
 use forebay_flash::fuzz::GEOMETRY;
 use forebay_flash::{Append, BlockKey, Event, Log, Options, Start, StartEvent};
 
-/// The first bytes of a device, up to the last that is not zero, with this many records in its log.
+/// The contents of a device whose log received `records` records, without the zeros at the end.
 pub fn image(records: u64) -> Vec<u8> {
     let options = Options { frames: 8, reserve_regions: 1, ..Options::default() };
     let mut log = Log::new(GEOMETRY, options);
@@ -13,7 +13,7 @@ pub fn image(records: u64) -> Vec<u8> {
     log.start(Start::Format { uuid: *b"0123456789abcdef", bindings: Vec::new() });
     drive(&mut log, &mut device);
     for ticket in 0..records {
-        let (valid, frame) = (GEOMETRY.full_mask(), Frame((ticket % 8) as u32));
+        let (valid, frame) = (GEOMETRY.all_granules(), Frame((ticket % 8) as u32));
         let key = BlockKey::new(Volume(1), ticket % 5);
         log.append(Append { ticket, key, valid, dirty: valid, frame, urgent: true });
         drive(&mut log, &mut device);
@@ -25,7 +25,7 @@ pub fn image(records: u64) -> Vec<u8> {
     device
 }
 
-/// Does what the log asks for.
+/// Executes the effects of the log.
 fn drive(log: &mut Log, device: &mut [u8]) {
     let mut segments = Vec::new();
     loop {
@@ -52,7 +52,7 @@ fn drive(log: &mut Log, device: &mut [u8]) {
     }
 }
 
-/// Blocks hold the number of their frame.
+/// Collects the bytes to write. Each byte of a block is the number of its frame plus 1.
 fn gather(log: &mut Log, segments: &[Segment]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for segment in segments {

@@ -1,9 +1,10 @@
-//! A fuzz target for every parser: of traces, of the network, of what lies on devices, of what users
-//! write. Each takes any bytes, checks what the parser promises, and panics if it does not hold.
+//! A fuzz target for every parser: of traces, network data, device contents and user input. Each
+//! target takes any bytes, checks the guarantees of its parser, and panics if one does not hold.
 //!
-//! `corpus/TARGET/` has inputs that are accepted, from which a fuzzer starts; `make corpora` writes
-//! them again. They run through their targets in the tests (`tests/corpora.rs`), as they are and
-//! bent, on any compiler. `cargo fuzz run TARGET --features libfuzzer`, with a nightly one, looks further.
+//! `corpus/TARGET/` contains accepted inputs, from which a fuzzer starts; `make corpora`
+//! regenerates them. The tests (`tests/corpora.rs`) run these inputs and mutations of them through
+//! their targets, with any compiler. `cargo fuzz run TARGET --features libfuzzer` searches further;
+//! it requires a nightly compiler.
 
 mod flash_device;
 pub mod seeds;
@@ -11,19 +12,19 @@ pub mod targets;
 
 use std::path::PathBuf;
 
-/// A parser, as a function of bytes.
+/// A parser under test, as a function of bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, that of its corpus and of its binary.
+    /// Name of the target, its corpus and its binary.
     pub name: &'static str,
-    /// Parses, and checks. Returns whether the bytes were accepted.
+    /// Parses the bytes and checks the result. Returns whether the parser accepted them.
     pub run: fn(&[u8]) -> bool,
-    /// Inputs that are accepted, with a name for each.
+    /// Accepted inputs, each with a name.
     pub seeds: fn() -> Vec<(String, Vec<u8>)>,
 }
 
 impl Target {
-    /// Where its corpus is.
+    /// Directory of the target's corpus.
     pub fn corpus(&self) -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name)
     }

@@ -1,6 +1,6 @@
-//! Inputs that the targets accept. None is more than some kilobytes.
+//! Inputs that the targets accept, each of at most a few kilobytes.
 
-// The words that the protocol's tests build messages of, and the traces of the tests of formats.
+// Helpers from other tests: they build protocol messages, and traces of each format.
 #[allow(missing_docs, unused)]
 #[path = "../../crates/nbd/tests/support/mod.rs"]
 mod nbd;
@@ -21,19 +21,19 @@ use forebay_trace::{FORMATS, Metadata, ParquetTraceWriter, Record, Spec, Synth};
 
 use crate::flash_device;
 
-/// Inputs with a name for each.
+/// Inputs, each with a name.
 pub type Seeds = Vec<(String, Vec<u8>)>;
 
 fn named<const N: usize>(seeds: [(&str, &[u8]); N]) -> Seeds {
     seeds.map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).to_vec()
 }
 
-/// Lines of text, numbered.
+/// One input per text, named by numbers.
 fn lines<const N: usize>(texts: [&str; N]) -> Seeds {
     texts.iter().zip(1..).map(|(text, n)| (n.to_string(), text.as_bytes().to_vec())).collect()
 }
 
-/// Headers of stores.
+/// Headers of backing stores.
 pub fn backing_header() -> Seeds {
     let uuid = *b"store-0123456789";
     let header = |layout, fields| {
@@ -52,7 +52,7 @@ pub fn backing_header() -> Seeds {
     named([("first", &first[..]), ("second", &second[..]), ("both", &both[..])])
 }
 
-/// The catalogue that is built in.
+/// The built-in catalogue.
 pub fn catalogue() -> Seeds {
     named([("default", Catalogue::DEFAULT_TOML.as_bytes())])
 }
@@ -69,7 +69,7 @@ pub fn config() -> Seeds {
     named([("example", example.as_bytes()), ("all", all.as_bytes()), ("empty", b"")])
 }
 
-/// Answers of a server.
+/// Replies of a server on its control address.
 pub fn control_reply() -> Seeds {
     named([
         ("whole", b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{\"stopping\":true}\n"),
@@ -80,7 +80,7 @@ pub fn control_reply() -> Seeds {
     ])
 }
 
-/// Orders of an operator with the token.
+/// Requests on the control address, with the token.
 pub fn control_request() -> Seeds {
     let headers = "host: 127.0.0.1:9100\nauthorization: Bearer 0123456789abcdef0123456789abcdef";
     let with = |target: &str| format!("{target}\n{headers}").into_bytes();
@@ -98,13 +98,13 @@ pub fn flash_pages() -> Seeds {
     named([("superblock", &image[..4096.min(image.len())])])
 }
 
-/// Devices that hold records.
+/// Devices with records in their logs.
 pub fn flash_recovery() -> Seeds {
     let image = flash_device::image;
     named([("one", &image(1)[..]), ("short", &image(2)[..]), ("reused", &image(9)[..])])
 }
 
-/// What servers send, in simple and in structured replies.
+/// Data from servers, with simple and with structured replies.
 pub fn nbd_client() -> Seeds {
     let answer = |option: u32, kind: u32, data: &[u8]| {
         let magic = 0x0003_e889_0455_65a9u64.to_be_bytes();
@@ -120,14 +120,14 @@ pub fn nbd_client() -> Seeds {
     let context = [&1u32.to_be_bytes()[..], b"base:allocation"].concat();
     let agreed =
         [answer(8, 1, &[]), answer(10, 4, &context), answer(10, 1, &[]), chosen.clone()].concat();
-    // The last chunk, an error: number 5, no words.
+    // The last chunk: an error with number 5 and no message.
     let error = [0, 0, 0, 6, 0, 0, 0, 5, 0, 0];
     let chunk = [&[0x66, 0x8e, 0x33, 0xef, 0, 1, 0x80, 1][..], &cookie, &error].concat();
     let structured = [&[0xa0, 255][..], &greeting, &agreed, &chunk].concat();
     named([("simple", &simple[..]), ("structured", &structured[..])])
 }
 
-/// What clients send.
+/// Data from clients.
 pub fn nbd_server() -> Seeds {
     let requests = requests();
     let go = nbd::option(7, &nbd::go_data("a", &[3]));
@@ -139,14 +139,14 @@ pub fn nbd_server() -> Seeds {
     named([("plain", &plain[..]), ("structured", &structured[..])])
 }
 
-/// Seeds of the NBD protocol behind the handshake.
+/// Data from clients after the handshake.
 pub fn nbd_transmission() -> Seeds {
     let compact = [&[0, 255][..], &requests()].concat();
     let extended = [&[8, 3][..], &nbd::extended(0, 0, 1, 4096, 4096)].concat();
     named([("compact", &compact[..]), ("extended", &extended[..])])
 }
 
-/// Write, read, trim, flush.
+/// Requests to write, read, trim and flush.
 fn requests() -> Vec<u8> {
     [
         nbd::compact(1, 1, 1, 0, 512),
@@ -181,7 +181,7 @@ pub fn synth() -> Seeds {
 
 const TAPE_FLASH_BYTES: u64 = 4 << 20;
 
-/// The caches of the target for tapes, without flash and with it.
+/// The configuration of the cache for the `tape` target, with or without flash.
 pub fn tape_config(flash: bool) -> CacheConfig {
     let bytes = flash.then_some(TAPE_FLASH_BYTES);
     cache_config(&small_cache(Path::new("/"), flash), bytes).expect("a configuration")
@@ -204,7 +204,7 @@ fn small_cache(directory: &Path, flash: bool) -> Config {
     Config::from_toml(&text).expect("a configuration")
 }
 
-/// What runs of the engine record, without flash and with it.
+/// Tapes that the engine recorded, without and with flash.
 pub fn tape() -> Seeds {
     let directory = tempfile::tempdir().expect("a directory");
     let first_byte = |flash: bool, tape: Vec<u8>| [vec![flash.into()], tape].concat();

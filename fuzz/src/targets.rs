@@ -9,7 +9,7 @@ use forebay_trace::{Batch, FORMATS, OpenOptions, Spec, open_bytes};
 
 use crate::seeds;
 
-/// The two copies of the header of a backing store, one behind the other.
+/// The two copies of a backing store's header, one after the other.
 pub fn backing_header(bytes: &[u8]) -> bool {
     let (first, second) = bytes.split_at(bytes.len().min(COPY_BYTES));
     let blank = BackingHeader::is_blank(bytes);
@@ -34,39 +34,42 @@ pub fn config(bytes: &[u8]) -> bool {
     true
 }
 
-/// What a server answers on its control address.
+/// A server's reply on its control address.
 pub fn control_reply(bytes: &[u8]) -> bool {
     forebay_serve::control::fuzz::fuzz_reply(bytes)
 }
 
-/// What is asked on the control address.
+/// A request on the control address.
 pub fn control_request(bytes: &[u8]) -> bool {
     forebay_serve::control::fuzz::fuzz_request(bytes)
 }
 
-/// Every decoder of what lies on flash, on the same bytes.
+/// Every decoder of flash contents, on the same bytes.
 pub fn flash_pages(bytes: &[u8]) -> bool {
     forebay_flash::fuzz::decode(bytes);
     Superblock::decode(bytes).is_ok()
 }
 
-/// The device of a flash tier: checked, then recovered.
+/// The device of a flash tier, which is checked and then recovered.
 pub fn flash_recovery(bytes: &[u8]) -> bool {
-    // A start that fails is one event; one that works is one, and one for each record that it finds.
+    // Each start generates an event. A successful recovery also generates one for each record that
+    // it finds.
     forebay_flash::fuzz::recover(bytes) > 2
 }
 
-/// What a client reads of a server. The first two bytes choose its configuration and how the rest is cut.
+/// Data that a client receives from a server. The first two bytes choose the configuration of the
+/// client and how the rest is split.
 pub fn nbd_client(bytes: &[u8]) -> bool {
     forebay_nbd::fuzz::fuzz_client(bytes)
 }
 
-/// What a server reads of a client. The first two bytes choose its configuration and how the rest is cut.
+/// Data that a server receives from a client. The first two bytes choose the configuration of the
+/// server and how the rest is split.
 pub fn nbd_server(bytes: &[u8]) -> bool {
     forebay_nbd::fuzz::fuzz_server(bytes)
 }
 
-/// Feeds the NBD server behind the handshake.
+/// Data that a server receives after the handshake.
 pub fn nbd_transmission(bytes: &[u8]) -> bool {
     forebay_nbd::fuzz::fuzz_transmission(bytes)
 }
@@ -78,20 +81,20 @@ pub fn nbd_uri(bytes: &[u8]) -> bool {
 
 /// A description of a synthetic workload.
 pub fn synth(bytes: &[u8]) -> bool {
-    // A description may be the path of a file, and files are not to be read here.
+    // A description may be a file name, but this target must not read files.
     let is_inline = |text: &&str| text.contains(['=', '\n']) && !text.ends_with(".toml");
     let Some(text) = text(bytes).filter(is_inline) else { return false };
     Spec::parse(text).is_ok_and(|spec| spec.phases().is_ok())
 }
 
-/// A tape. The first byte chooses the cache: without flash, or with it.
+/// A tape. The first byte chooses the cache: with or without flash.
 pub fn tape(bytes: &[u8]) -> bool {
     let Some((&choice, bytes)) = bytes.split_first() else { return false };
     replay(bytes, seeds::tape_config(choice & 1 == 1)).is_ok()
 }
 
-/// A trace. The first byte chooses the format, by its place in the list of formats or none (it is detected),
-/// and whether bad lines are passed over.
+/// A trace. The first byte chooses the format, by its index in the list of formats (if there is
+/// none, the format is detected), and whether to skip bad lines.
 pub fn trace(bytes: &[u8]) -> bool {
     forebay_trace::fuzz::fuzz_trace(bytes);
     let Some((&choice, bytes)) = bytes.split_first() else { return false };
@@ -108,7 +111,7 @@ pub fn units(bytes: &[u8]) -> bool {
     if let Ok(size) = size
         && size.0 < 1 << 63
     {
-        // Rounded, but a size.
+        // The displayed size is rounded, but can be parsed.
         assert!(size.to_string().parse::<Size>().is_ok(), "{text:?} is shown as no size");
     }
     let time = text.parse::<TimeSpan>();

@@ -1,6 +1,6 @@
-//! Goal: no input makes a parser panic or break its promises, on the compiler that builds the project.
-//! Method: every file of every corpus goes through its target, as it is and bent: bytes changed, removed,
-//! repeated, the end cut off. `cargo fuzz` looks further.
+//! Goal: no input makes a parser panic or break its guarantees, with the compiler that builds the
+//! project. Method: run every corpus file through its target, unchanged and mutated: with bytes
+//! changed, removed or repeated, or truncated. `cargo fuzz` searches further.
 
 use std::fs;
 use std::path::Path;
@@ -9,9 +9,9 @@ use forebay_engine::tape::replay;
 use forebay_fuzz::TARGETS;
 use forebay_fuzz::seeds::tape_config;
 
-/// Bent copies of each file.
+/// Number of mutations of each file.
 const BENT: u64 = 1000;
-/// Bent copies of each file that takes its target long.
+/// Number of mutations of each large file, which takes its target longer.
 const BENT_OF_LARGE: u64 = 100;
 const LARGE_BYTES: usize = 16 << 10;
 
@@ -80,7 +80,7 @@ fn every_target_has_a_binary_and_a_manifest_entry() {
     assert_eq!(fs::read_dir(root.join("fuzz_targets")).unwrap().count(), TARGETS.len());
 }
 
-/// What a kill of the recording server leaves.
+/// A tape as it is left when the recording server is killed.
 #[test]
 fn a_tape_that_is_cut_anywhere_is_an_error_or_a_shorter_run() {
     for (name, bytes) in forebay_fuzz::seeds::tape() {
@@ -95,7 +95,7 @@ fn a_tape_that_is_cut_anywhere_is_an_error_or_a_shorter_run() {
     }
 }
 
-/// The machine asserts that only what is under way ends.
+/// The state machine asserts that only operations in flight end.
 #[test]
 fn a_tape_on_which_a_sync_ends_twice_is_an_error_that_names_the_record() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/tape");

@@ -1,6 +1,6 @@
 """What each command can return, and which arguments of a call cannot work.
 
-A test compares the names here with the help of the commands.
+A test compares the names in this module with the help of the commands.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _REFUSED = {
 
 
 def name_of(command: str) -> str:
-    """The name of a command that may have options.
+    """The name of a command in a command line that can include options.
 
     >>> name_of("trace info --limit 3"), name_of("mrc --per-volume")
     ('trace info', 'mrc')
@@ -59,7 +59,7 @@ def name_of(command: str) -> str:
 
 
 def given(options: Mapping[str, Any], name: str) -> bool:
-    """Whether an option is given: `None` and `False` leave it out."""
+    """Whether an option is given. `None` and `False` leave it out."""
     value = options.get(name)
     return value is not None and value is not False
 
@@ -72,7 +72,7 @@ def has_rows(name: str, options: Mapping[str, Any]) -> bool:
 def refusal(
     name: str, rows: bool | None, pictures: bool, options: Mapping[str, Any]
 ) -> str | None:
-    """Why a call cannot work, by the name of the argument in Python; `None` if it can.
+    """Why a call cannot work, with the argument's name in Python; `None` if the call can work.
 
     >>> refusal("plan", None, False, {"json": True})
     'json: forebay.run always asks for the JSON document, and returns it'

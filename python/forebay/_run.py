@@ -36,7 +36,7 @@ class ForebayError(RuntimeError):
 
 
 def reason(error: Exception) -> str:
-    """Why something failed, without the number of the system's error and without the path.
+    """The reason for a failure, without the error number of the system and without the path.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "a/b"))
     'No such file or directory'
@@ -58,7 +58,8 @@ class Result:
 
 
 def binary() -> str:
-    """The path of the command: ``FOREBAY`` if set, else the command in the package's wheel, else the one on the PATH.
+    """The path of the command: ``FOREBAY`` if set, else the command in the package's wheel, else
+    that on the PATH.
 
     Raises:
         ForebayError: There is no such command.
@@ -77,7 +78,8 @@ def binary() -> str:
 def words(options: dict[str, Any]) -> list[str]:
     """Converts options to words of a command line.
 
-    A value is in the word of its option: an option whose value can be omitted takes no other.
+    An option and its value form one word, because an option with an optional value accepts only
+    this form.
 
     >>> words({"per_volume": True, "at": ["1MiB", "2MiB"], "limit": None})
     ['--per-volume', '--at=1MiB', '--at=2MiB']
@@ -135,10 +137,10 @@ def run(
     with tempfile.TemporaryDirectory(prefix="forebay-") as directory:
         files = {"parquet": rows, "html": pictures}
         files = {o: Path(directory, f"result.{o}") for o, on in files.items() if on}
-        # Files that the caller has named, stay.
+        # Files that the caller has named are kept.
         files |= {o: Path(options[o]) for o in files if _calls.given(options, o)}
         line = [binary(), "--quiet", *command.split(), *map(os.fspath, arguments)]
-        # What the server answers is JSON in any case.
+        # `forebay ctl` commands print JSON in any case.
         line += [] if name.startswith("ctl ") else ["--json"]
         line += words({**options, **files})
         try:

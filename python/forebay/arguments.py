@@ -1,4 +1,4 @@
-"""What the package's commands have in common: arguments, and how a command ends."""
+"""Shared parts of the package's commands: arguments, and how a command ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay._run import ForebayError, reason
 
 
 def add_trace_reading(parser: argparse.ArgumentParser) -> None:
-    """How traces are read: `--format` and `--limit`."""
+    """Adds the options for reading traces: `--format` and `--limit`."""
     parser.add_argument("--format", metavar="NAME", help="the format of the traces")
     limit = "use only the first N requests of a trace"
     parser.add_argument("--limit", type=count, metavar="N", help=limit)
@@ -26,7 +26,7 @@ def trace_reading(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_answer(parser: argparse.ArgumentParser) -> None:
-    """How the answer is printed: `--json` and `-o`."""
+    """Adds the options for printing the answer: `--json` and `-o`."""
     add_flag(parser, "--json", "print one JSON document")
     what = "write the answer to FILE"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=what)
@@ -35,19 +35,19 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
 def add_directory(
     parser: argparse.ArgumentParser, what: str, required: bool = False
 ) -> None:
-    """`-o DIR`, the directory of a command that writes several files."""
+    """Adds `-o DIR`, the directory of a command that writes several files."""
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", required=required, help=what
     )
 
 
 def add_flag(parser: argparse.ArgumentParser, name: str, what: str) -> None:
-    """An option without a value."""
+    """Adds an option without a value."""
     parser.add_argument(name, action="store_true", help=what)
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """`-q`, which every command of the package has, since `forebay -q NAME` passes it on."""
+    """Adds `-q`. Every command of the package has it, because `forebay -q NAME` passes it on."""
     what = "print no progress"
     parser.add_argument("-q", "--quiet", action="store_true", help=what)
 
@@ -64,7 +64,7 @@ def count(text: str) -> int:
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Makes sure, before any work, that there is a place for each file to write.
+    """Checks, before any work, that each file can be created in its directory.
 
     Raises:
         ForebayError: A path is a directory, or its directory does not exist.
@@ -81,7 +81,9 @@ def check_outputs(*paths: Path | None) -> None:
 
 
 def guarded(work: Callable[[], None]) -> int:
-    """Does the work of a command; the exit status, with a message on standard error if it failed."""
+    """Does the work of a command and returns the exit status. Prints a failure to standard
+    error.
+    """
     try:
         work()
     except (ForebayError, OSError) as error:
@@ -94,7 +96,7 @@ def guarded(work: Callable[[], None]) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    """What happened to which file.
+    """An error in one sentence, with the name of the file if there is one.
 
     >>> _sentence(FileNotFoundError(2, "No such file or directory", "a/b"))
     'a/b: No such file or directory'

@@ -23,7 +23,7 @@ def _described(command: str, *arguments: PathLike, **options: Any) -> pl.DataFra
 
 
 def policies(*names: str, **options: Any) -> pl.DataFrame:
-    """The replacement policies, or with ``admission=True`` the admission policies: a row for each.
+    """The replacement policies, one row each; with ``admission=True``, the admission policies.
 
     >>> policies("arc", "s3-fifo")["name"].to_list()
     ['arc', 's3-fifo']
@@ -81,7 +81,7 @@ def features(*traces: PathLike, **options: Any) -> pl.DataFrame:
     >>> table.select("read_block_req_count", "write_block_req_count").row(0)
     (41407.0, 8688.0)
     """
-    # Each trace would overwrite the file of the one before.
+    # Each trace would overwrite the file of the trace before it.
     for name in ("output", "parquet", "html"):
         if given(options, name):
             what = (

@@ -20,8 +20,8 @@ import polars as pl
 from forebay._run import ForebayError, PathLike, reason
 from forebay.frames import features
 
-# Plotly and scikit-learn are imported where they are used: workers of a study, which import this
-# package too, start two seconds sooner.
+# Plotly and scikit-learn are imported where they are used: the workers of a study, which also
+# import this package, then start two seconds sooner.
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
@@ -40,18 +40,19 @@ class Cluster:
 class Representatives:
     """The groups, and the data from which they were formed."""
 
-    #: The groups, the largest first.
+    #: The groups, largest first.
     clusters: list[Cluster]
     #: The feature table: a row for each trace.
     features: pl.DataFrame
-    #: Where each trace lies: ``trace``, ``cluster`` (its place in ``clusters``), then a
+    #: The coordinates of each trace: ``trace``, ``cluster`` (its index in ``clusters``), then a
     #: column for each dimension, ``d1`` and so on, in standard deviations of features.
     points: pl.DataFrame
-    #: Variance within groups, by the number of groups: ``clusters``, ``within`` (1 for a single group).
+    #: Variance within groups, by the number of groups: ``clusters``, ``within`` (1 for a single
+    #: group).
     elbow: pl.DataFrame
 
     def document(self) -> dict[str, Any]:
-        """What ``forebay representatives --json`` prints."""
+        """The document that ``forebay representatives --json`` prints."""
         return {
             "clusters": [
                 {"trace": c.trace, "members": c.members} for c in self.clusters
@@ -163,7 +164,7 @@ def representatives(
 
 
 def _table(source: PathLike | pl.DataFrame) -> pl.DataFrame:
-    """A table of numbers, but for the column ``trace`` that names them.
+    """A table of numbers, except for a column ``trace`` with the names of the traces.
 
     >>> _table(pl.DataFrame({"wss": [1, 2], "workload": ["a", "b"]})).columns
     ['trace', 'wss']
@@ -177,12 +178,12 @@ def _table(source: PathLike | pl.DataFrame) -> pl.DataFrame:
         path = Path(source)
         try:
             is_parquet = path.open("rb").read(4) == b"PAR1"
-            # Whether a column is whole may show late.
+            # Read all rows to infer types, because the first fraction in a column may come late.
             read = pl.read_parquet if is_parquet else _read_csv
             source = read(path)
         except (OSError, pl.exceptions.PolarsError) as error:
             raise ForebayError(f"cannot read {path}: {reason(error)}", 1) from error
-    # In a CSV file, a feature that no trace has reads as text.
+    # In a CSV file, a feature that no trace has is read as text.
     texts = [
         name
         for name, kind in source.schema.items()
@@ -205,7 +206,7 @@ def _read_csv(path: Path) -> pl.DataFrame:
 
 def _reduced(values: np.ndarray, dimensions: int) -> np.ndarray:
     """Projects the values to at most `dimensions` dimensions: shape (traces, dimensions)."""
-    # A feature that a trace lacks (the jump distances of one request) says nothing.
+    # A feature that a trace lacks (such as the jump distances of a single request) counts as 0.
     values = np.nan_to_num(np.asarray(values, dtype=float), nan=0.0)
     values = np.sign(values) * np.log1p(np.abs(values))
     varying = values[:, np.ptp(values, axis=0) > 0]

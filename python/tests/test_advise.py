@@ -1,4 +1,6 @@
-"""Advice: what the shipped model says, how it was checked, and when it says that it does not know."""
+"""Advice: the answers of the shipped model, how it was checked, and when it admits that it does not
+know.
+"""
 
 import json
 
@@ -24,11 +26,11 @@ def test_advice_has_an_answer_with_its_rule_for_each_question(example, capsys):
     assert command([str(example)]) == 0
     said = capsys.readouterr().out
     assert "second tier" in said and "because" in said and "admission" in said
-    # Without a second tier there is nothing to ask of it.
+    # Without a second tier, there are no questions about it.
     assert command([str(example), "--json", "--flash", "0"]) == 0
     asked = [one["question"] for one in json.loads(capsys.readouterr().out)["advice"]]
     assert asked == [advise.QUESTIONS["policy"], advise.QUESTIONS["block_size"]]
-    # They are asked of memory alone, and name what is compared.
+    # These questions are about memory alone, and name the choices that are compared.
     assert all(text.startswith("With memory alone") for text in asked)
     assert "lru, arc, s3-fifo or lfu" in asked[0] and "4KiB, 16KiB or 64KiB" in asked[1]
     assert command([str(example), "--flash", "0"]) == 0
@@ -42,11 +44,11 @@ def test_the_shipped_model_beats_always_giving_the_most_frequent_answer():
         checked = tree["cross_validated"]
         assert set(checked) == {"by_workload", "by_family"}
         assert checked["by_workload"]["accuracy"] > tree["baseline"]["accuracy"], name
-        # So it does on workloads that were kept out of the training.
+        # It also does on workloads that were kept out of the training.
         held_out = tree["held_out"]
         assert held_out["rows"] > 100
         assert held_out["accuracy"] > held_out["baseline"], name
-        # What the documents say of workloads and families that are not seen.
+        # The documentation states these figures for unseen workloads and families.
         for figures in checked.values():
             assert (
                 min(figures[of] for of in ("accuracy", "precision", "recall")) >= 0.95
@@ -65,7 +67,9 @@ def test_workloads_that_are_held_out_are_none_of_the_training():
 
 
 def test_what_a_tree_sees_of_a_trace_is_what_the_cache_does(example, tmp_path):
-    """Policies compared in miniature at the very size, and the requests that reach the store."""
+    """Compares the features with a simulation: policies at the same size, and requests that reach
+    the store.
+    """
     dram = 8 << 20
     sizes = advise.Sizes(dram, 32 << 20)
     known = advise.look(example, lambda _: [sizes], {"limit": 20_000})
@@ -85,7 +89,7 @@ def test_what_a_tree_sees_of_a_trace_is_what_the_cache_does(example, tmp_path):
     expected = gains[best] - max(advise.HIT_GAIN_MIN, others)
     assert features[f"lead_{best}"] == pytest.approx(expected, abs=0.02)
     assert 0 < features["seeks_saved"] < 1
-    # Larger blocks than memory has room for cannot be chosen.
+    # Blocks that are too large for the memory cannot be chosen.
     small = known.features(1 << 20, 0)
     assert small["lead_64KiB"] == small["lead_of_reads_64KiB"] == -1
     assert small["lead_16KiB"] > -1
@@ -107,13 +111,15 @@ def test_what_is_known_of_a_workload_is_found_out_once(example, tmp_path, monkey
     assert again.miniatures == first.miniatures and len(first.miniatures) > 3
     assert again.block_gains == first.block_gains and first.block_gains
     assert len(looks) == 1
-    # Another version of the command may say something else.
+    # Another version of the command may have other results.
     advise._looked(trace, "another", tmp_path / "looks")
     assert len(looks) == 2
 
 
 def test_the_sample_of_a_miniature_has_room_for_the_blocks_in_question(tmp_path):
-    """Miniatures of 64 KiB blocks have as much memory for their share of the trace as the cache in question."""
+    """A miniature of 64 KiB blocks has the same memory per share of the trace as the cache in
+    question.
+    """
     synth = "uniform:blocks=140k,requests=14k,size=64KiB,seed=1"
     trace = tmp_path / "uniform.parquet"
     forebay.run("trace synth", synth, output=trace, rows=False)
@@ -127,7 +133,8 @@ def test_the_sample_of_a_miniature_has_room_for_the_blocks_in_question(tmp_path)
         )
         or advise.Outcome(1.0, 0.0)
     )
-    # The least memory in blocks of 64 KiB is 4 MiB: two thirds of 6 MiB are no share of which several make a whole.
+    # The smallest memory for blocks of 64 KiB is 4 MiB, two thirds of 6 MiB. Several samples of
+    # that rate do not make up a whole trace.
     small.block_gains([advise.Sizes(dram << 20, 0) for dram in (32, 6)])
     room = {values["cache.dram"] / sample.share / 2**20 for _, sample, values in asked}
     assert {round(one, 2) for one in room} == {6, 32}
@@ -135,7 +142,8 @@ def test_the_sample_of_a_miniature_has_room_for_the_blocks_in_question(tmp_path)
         rate for rate, _, values in asked if values.get("cache.block_size") == "64KiB"
     }
     assert sorted(rates) == [pytest.approx(1 / 5), 1.0]
-    # Samples of a rate have no block in common, and there are two where there is room for so many.
+    # Samples of the same rate have no block in common; there are two if the trace has enough
+    # blocks.
     halves = small._of(0.5)
     assert len(halves) == 2 and small._of(1.0) == [(trace, 1.0)]
     alone = [forebay.run("trace info", one.path, rows=False).document for one in halves]
@@ -144,7 +152,9 @@ def test_the_sample_of_a_miniature_has_room_for_the_blocks_in_question(tmp_path)
 
 
 def test_a_miniature_holds_and_remembers_the_share_that_its_sample_has(tmp_path):
-    """Of flash: blocks, without its journal and what it keeps free, which a small device has more of."""
+    """Checks the share of blocks in flash: a small device uses more of its bytes for its journal
+    and spare cells.
+    """
     synth = "zipf:blocks=200k,requests=100k,size=16KiB,seed=1"
     trace = tmp_path / "zipf.parquet"
     forebay.run("trace synth", synth, output=trace, rows=False)
@@ -171,31 +181,31 @@ def test_a_miniature_holds_and_remembers_the_share_that_its_sample_has(tmp_path)
         assert values["cache.dram"] == int(dram * share)
         blocks = document["capacity_blocks"]["tier2"]
         assert blocks == pytest.approx(share * whole, abs=1)
-        # That share of the bytes would hold fewer.
+        # With only that share of the bytes, it would hold fewer blocks.
         assert small._holds(flash * share) < 0.96 * blocks
         if values["admission.policy"] in seen.REMEMBERING:
             remembered = values["admission.history"] * blocks
             assert remembered == pytest.approx(share * whole, abs=1)
         else:
             assert "admission.history" not in values
-    # The least flash holds more than is wanted here, so that what is remembered is a part of it.
+    # The smallest flash holds more than is wanted here, so the policy remembers only a part of it.
     few = small._flash(1 << 20, 0.2, "nhit")
     assert few["flash.size"] == seen.FLASH_BYTES_MIN
     remembered = few["admission.history"] * small._holds(seen.FLASH_BYTES_MIN)
     assert remembered == pytest.approx(0.2 * small._holds(1 << 20), abs=1)
-    # Of the whole trace the configured cache is simulated as it is.
+    # With the whole trace, the configured cache is simulated unchanged.
     assert small._flash(flash, 1.0, "nhit") == {
         "flash.path": str(tmp_path / "flash"),
         "flash.layout": seen.LAYOUT,
         "flash.size": flash,
         "admission.policy": "nhit",
     }
-    # Flash that would fill this machine's memory with entries is not laid out for it.
+    # Flash whose entries would fill this machine's memory is not laid out to measure it.
     assert 0.9 < small._holds(1 << 44) * 4096 / 2**44 < 1
 
 
 def test_advice_is_about_the_layout_that_new_flash_gets(tmp_path, example):
-    """What the training and the miniatures simulate is what a configuration that names no layout gets."""
+    """The training and the miniatures simulate the layout of a configuration that names none."""
     config, found = tmp_path / "cache.toml", []
     for layout in ("", f'layout = "{seen.LAYOUT}"\n', 'layout = "log"\n'):
         flash = f'path = "{tmp_path}/flash"\nsize = "64MiB"\n{layout}'
@@ -210,8 +220,10 @@ def test_advice_is_about_the_layout_that_new_flash_gets(tmp_path, example):
 def test_a_miniature_says_about_what_the_whole_trace_would(
     example, tmp_path, monkeypatch
 ):
-    """A second tier, and what enters it, in front of two samples of a quarter of the blocks each."""
-    # Else the miniature of so small a trace is the whole trace.
+    """Simulates a second tier, and admission to it, on two samples of a quarter of the blocks
+    each.
+    """
+    # Otherwise the miniature of such a small trace would be the whole trace.
     monkeypatch.setattr(seen, "MINIATURE_BLOCKS", 6_000)
     sizes = advise.Sizes(4 << 20, 32 << 20)
     known = advise.look(example, lambda _: [sizes])
@@ -242,7 +254,7 @@ def test_a_miniature_says_about_what_the_whole_trace_would(
 
 
 def test_how_far_a_policy_leads_beyond_what_counts_says_nothing_more():
-    """A policy that is too slow, one that spares nothing, and one that spares a lot."""
+    """Tests a policy that is too slow, one that saves nothing, and one that saves a lot."""
 
     def leads(**tried):
         made = {("dram", "flash", name): advise.Outcome(*one) for name, one in tried.items()}  # fmt: skip
@@ -251,7 +263,7 @@ def test_how_far_a_policy_leads_beyond_what_counts_says_nothing_more():
         features = known._small("dram", "flash")
         return [features[f"small_lead_{name}"] for name in advise.ADMISSIONS]
 
-    # In the order of nhit, smq and random.
+    # In the order nhit, smq, random.
     found = leads(always=(100, 50), nhit=(106, 5), smq=(100, 48), random=(900, 25))
     assert found == pytest.approx([-0.1, -0.06, -0.1])
     found = leads(always=(100, 50), nhit=(100, 20), smq=(100, 17), random=(900, 25))
@@ -278,14 +290,14 @@ def test_what_enters_flash_has_to_spare_writes_and_may_cost_little_time():
         0,
         0,
     ]
-    # To spare less than a tenth is no reason; nearly a tenth is near.
+    # Saving less than a tenth is not enough; saving nearly a tenth is near.
     row = judged(always=(100, 1000), nhit=(100, 905), smq=(100, 950), random=(100, 999))
     assert (row["answer"], row["gain"]) == ("always", 0.0)
     assert [near(row, one) for one in ("nhit", "smq")] == [1, 0]
-    # What makes the cache faster need not spare anything.
+    # A policy that makes the cache faster need not save writes.
     row = judged(always=(110, 50), nhit=(100, 49), smq=(109, 10), random=(110, 25))
     assert row["answer"] == "nhit" and row["gain"] == pytest.approx(0.02)
-    # A tolerance of latency that is exceeded by less than 0.01 is near.
+    # Exceeding the latency tolerance by less than 0.01 counts as near.
     row = judged(always=(100, 50), nhit=(102.5, 20), smq=(120, 10), random=(104, 5))
     assert row["answer"] == "always" and near(row, "nhit") and not near(row, "random")
 
@@ -310,7 +322,7 @@ def test_an_answer_is_near_if_it_is_no_worse_than_the_best_by_more_than_a_hundre
 
 def test_a_trace_unlike_all_others_is_said_to_be_so(tmp_path):
     trace = tmp_path / "odd.csv"
-    # Misaligned writes of megabytes each, to one place.
+    # Misaligned writes of several megabytes each, all to one place.
     lines = [f"{n * 1000},w,{4096 * 300 + 512},{8 << 20}" for n in range(60)]
     trace.write_text("time_us,op,offset,length\n" + "\n".join(lines) + "\n")
     document = advise.advise(trace)
@@ -322,7 +334,7 @@ def test_a_trace_unlike_all_others_is_said_to_be_so(tmp_path):
 
 
 def test_a_tree_is_grown_and_checked_by_workload():
-    # The answer follows from one feature, but for every tenth workload.
+    # The answer depends on one feature, except for every tenth workload.
     names = advise.FEATURES["tier"]
     chance = np.random.default_rng(1)
     rows = []
@@ -401,6 +413,7 @@ def test_a_picture_of_a_tree_has_every_node_and_marks_the_way_to_the_answer():
     ]
     assert sorted(marked) == ["a<br>≤ 1", "b<br>≤ 2", "no<br>5 of 5"]
     assert len(nodes.text) == 5
-    # From a at x = 0.75 to b, which stands over its two ends, and to the left one of these.
+    # One line goes from a at x = 0.75 to b, which is centred above its two leaves, and one on to
+    # the left leaf.
     assert list(way.x) == [1.5, 1.0, None, 0.75, 1.5, None]
     assert list(way.y) == [-1, -2, None, 0, -1, None]

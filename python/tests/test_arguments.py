@@ -1,4 +1,4 @@
-"""Arguments that commands share: each is declared once, and the same word means the same everywhere."""
+"""Arguments that commands share: each is declared once, and has the same meaning everywhere."""
 
 import pytest
 from forebay import ForebayError, arguments

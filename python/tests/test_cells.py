@@ -1,4 +1,4 @@
-"""Cells: what a cell is named by, what makes it run again, and which cells a study has."""
+"""Cells: what determines a cell's name, what makes it run again, and which cells a study has."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_options_whose_value_can_be_omitted_take_it(synthetic, tmp_path, schedul
 
 
 def rewritten(path, text):
-    """Writes other contents of the same size, and sets back the time of modification."""
+    """Writes other contents of the same size, and restores the modification time."""
     before = path.stat()
     time.sleep(0.02)
     path.write_text(text)

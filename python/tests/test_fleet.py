@@ -1,4 +1,4 @@
-"""Fleets: a row for each volume of all files, whatever else lies there."""
+"""Fleets: a row for each volume of all files, even if there are other files."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from forebay.lab.fleet import fleet
 
 @pytest.fixture
 def traces(synthetic, tmp_path):
-    """Two files of one volume, one of two, and one that is no trace."""
+    """Two files with one volume each, one with two volumes, and one that is not a trace."""
     home = tmp_path / "traces"
     (home / "deep").mkdir(parents=True)
     shutil.copy(synthetic["zipf", 1], home / "zipf.parquet")
@@ -51,7 +51,7 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     assert "README); 4 volumes" in said, "the one that failed is named"
     assert errors.startswith("forebay: 1 of 4 files failed\n  1 x ")
     assert "README: not a known trace format" in errors
-    # A budget that is too small for a volume is no failure.
+    # A budget that is too small for a volume is not a failure.
     assert "plans in front of SlowHDD\nvolumes without a plan: 2 (see" in said
     assert "buys no tier" not in errors
     rows = pl.read_parquet(out / "volumes.parquet")
@@ -59,14 +59,14 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     assert good.sort("volume")["volume"].to_list()[:2] == ["a", "b"]
     assert good["requests"].sum() == 4000 + 4000 + 200
     assert good["plan.backing"].drop_nulls().unique().to_list() == ["SlowHDD"]
-    # Without writes, they have no sizes.
+    # Traces without writes have no sizes of writes.
     assert good["feature.write_size_avg"].null_count() >= 2
     assert good["feature.block_req_count"].sum() == 4000 + 4000 + 200
     (failed,) = rows.filter(pl.col("status") != "ok").rows(named=True)
     assert failed["trace"].endswith("README") and "trace format" in failed["error"]
     curves = pl.read_parquet(out / "curves.parquet")
     assert curves.group_by("trace", "volume").len().height == 4
-    # The curve of a volume is that of the volume alone.
+    # The curve of a volume covers that volume alone.
     alone = curves.filter(pl.col("volume") == "a")["miss_ratio"].min()
     assert alone == pytest.approx(7 / 100)
     assert "workloads" in json.loads((out / "consolidate.json").read_text())
@@ -77,12 +77,12 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     plans = {"budget": "20%", "backing": "SlowHDD", "scheduler": scheduler}
     again = fleet(traces, out, **plans)
     assert (again.files, again.known) == (4, 4) and again.volumes.equals(rows)
-    # A file that has changed is looked at again.
+    # A file that has changed is read again.
     with (traces / "two.csv").open("a") as file:
         file.write("300,r,0,4096,a\n")
     again = fleet(traces, out, **plans)
     assert (again.files, again.known) == (4, 3)
-    # Without a store, the fastest plan of all stores is taken, and its store is named.
+    # If no store is given, the fastest plan over all stores is used, and its store is named.
     again = fleet(traces, out, budget="20%", scheduler=scheduler)
     (store,) = again.volumes["plan.backing"].drop_nulls().unique()
     assert f"plans in front of {store}, chosen because" in again.text(out)
@@ -120,7 +120,8 @@ def test_slices_on_workers_merge_to_the_curve_of_one_process(
             (p["size_blocks"], p["miss_ratio"], p["miss_ratio_bounds"]["high"])
             for p in sliced["points"]
         ]
-        # Without slices: the same blocks and misses of a cache without bound, and nearly the same curve.
+        # Compared with no slices: the same blocks, the same misses of an unbounded cache, and
+        # nearly the same curve.
         exact = forebay.run("mrc", path, **options).document
         assert row["distinct_blocks"] == exact["distinct_blocks"]
         assert points[-1]["miss_ratio"] == exact["points"][-1]["miss_ratio"]
@@ -207,7 +208,9 @@ def test_without_files_to_read_a_fleet_says_why(traces, tmp_path, capsys):
 
 @pytest.fixture
 def broken(tmp_path, monkeypatch):
-    """The command, but a function makes it fail: it is killed, or it ends with a status, until told otherwise."""
+    """The command, with a function that makes it fail: killed, or with an exit status, until
+    reset.
+    """
     script, how = tmp_path / "broken-forebay", tmp_path / "how"
     script.write_text(f'#!/bin/sh\n[ ! -e {how} ] || . {how}\nexec {binary()} "$@"\n')
     script.chmod(0o755)
@@ -274,7 +277,7 @@ def test_failed_features_are_an_error_and_computed_again(
     assert "the features of 2 volumes failed\n  2 x out of luck" in errors
     assert "--retry-failed" in errors
     broken("", None)
-    # What a command itself calls an error stays until it is asked for again.
+    # An error that a command reports itself stays until a retry is requested.
     assert command(line) == 1
     assert command([*line, "--retry-failed"]) == 0
     assert "3 files, 2 of them from earlier runs, 0 failed" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""The functions of the package are those of the commands, and the tables of `_calls` say what the commands have."""
+"""The functions of the package match the commands, and the tables of `_calls` match their
+options.
+"""
 
 import re
 import subprocess
@@ -11,16 +13,16 @@ from forebay._run import binary
 from forebay.commands import representatives
 from forebay.lab import commands as lab
 
-#: Commands that come with the package: the binary cannot print their options.
+#: Commands of the package, whose options the binary cannot print.
 OF_THE_PACKAGE = {
     "advise": lab.advise,
     "fleet": lab.fleet,
     "representatives": representatives,
     "study": lab.study,
 }
-#: Commands without a function of their own: what they do is no data.
+#: Commands without a function, because they return no data.
 WITHOUT = {"completions", "man", "report", "serve"}
-#: Functions that are no command.
+#: Functions that are not commands.
 HELPERS = {"features", "figures", "run"}
 
 
@@ -79,7 +81,7 @@ def test_what_commands_can_return_is_known(pages, capsys):
             command(["--help"])
         pages[name] = capsys.readouterr().out
     assert having("--parquet") == _calls.ROWS
-    # What `ctl` prints is JSON without being asked.
+    # `ctl` prints JSON without an option.
     texts = {n for n in set(pages) - having("--json") if not n.startswith("ctl ")}
     assert texts | {"ctl top", "help", "version"} == set(_calls.TEXTS)
     assert _calls.TRACE_WRITERS <= having("--output")

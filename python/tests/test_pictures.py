@@ -9,7 +9,7 @@ from forebay.lab.series import Series
 
 @pytest.fixture
 def tables(tmp_path):
-    """Two sizes of memory in front of two traces, twice each."""
+    """Two sizes of memory for each of two traces, with two repeats."""
     rows = [
         {
             "cell": f"c{number}",
@@ -67,7 +67,7 @@ def test_a_stack_has_the_mean_of_each_column_or_its_share_of_their_sum(tables):
         shares = dict(zip(bar.x, bar.y))
         own = {"hits.tier1": (21 / 31, 41 / 51), "hits.tier2": (10 / 31, 10 / 51)}
         assert (shares["9MiB"], shares["10MiB"]) == pytest.approx(own[bar.name])
-    # In the order of their values, and each column is named as where it comes from.
+    # In the order of the values, with the names of the columns.
     assert list(made.figure.layout.xaxis.categoryarray) == ["9MiB", "10MiB"]
     assert made.source.endswith("columns cache.dram, hits.tier1, hits.tier2, trace")
     assert made.title == "hits.tier1, hits.tier2 by cache.dram"

@@ -41,7 +41,7 @@ def test_the_command_writes_what_it_is_asked_for(synthetic, tmp_path, capsys):
         command([*traces, "--json", "--html", str(page), "--parquet", str(table)]) == 0
     )
     document = json.loads(capsys.readouterr().out)
-    # forebay report draws these.
+    # `forebay report` draws these.
     assert sorted(document["clusters"][0]) == ["members", "trace"]
     assert sorted(document["elbow"][0]) == ["clusters", "within"]
     assert [point["trace"] for point in document["points"]] == traces
@@ -67,7 +67,7 @@ def test_a_table_of_features_is_clustered_as_its_traces_are(
 
 
 def test_the_features_of_a_hundred_published_traces_are_clustered():
-    # From the repository's root; the public traces are not part of it.
+    # Relative to the repository's root; the public traces are not part of the repository.
     root = pathlib.Path(__file__).parents[2]
     tables = root / "../shared/traces/cloudphysics"
     table = tables / "cloudphysics_block_features_w01-w106.csv"

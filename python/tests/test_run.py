@@ -55,7 +55,7 @@ def test_commands_without_rows_return_their_document(tmp_path):
     answer = forebay.run("policies", "arc")
     assert answer.rows is None and answer.figures == []
     assert answer.document["policies"][0]["name"] == "arc"
-    # The command is run with options that it has: there is only no server.
+    # The options are valid, but there is no server.
     with pytest.raises(forebay.ForebayError, match="no server answers") as failed:
         forebay.run("ctl status", control=f"unix:{tmp_path / 'none'}")
     assert failed.value.status == 1

@@ -1,4 +1,6 @@
-"""Search: near the best of the sweep, for a part of its cost, the same on any number of workers."""
+"""Search: it comes near the best of the sweep at a part of its cost, with the same result for any
+number of workers.
+"""
 
 import forebay
 import pytest

@@ -1,4 +1,4 @@
-"""Pictures over time, and what repeats differ by: each number on the page is that of its rows."""
+"""Pictures over time, and the spread over repeats: each number on the page comes from its rows."""
 
 import json
 
@@ -55,7 +55,7 @@ def headed(outcome, directory, title):
 
 
 def points(figure):
-    """Cells with the values of their line."""
+    """The values of each line, by cell."""
     return {
         trace.customdata[0][0]: [round(float(y), 9) for y in trace.y]
         for trace in figure.data
@@ -77,7 +77,7 @@ def test_the_pictures_over_time_show_the_intervals_of_their_cells(run):
         assert dirty[row["cell"]] == own["dirty_blocks"].to_list() and max(
             own["dirty_blocks"]
         )
-        # The ratios of the intervals, weighed by their accesses, are the ratio of the run.
+        # The ratios of the intervals, weighted by their accesses, give the ratio of the run.
         made = intervals(own)
         accesses = made["hits"] + made["misses"]
         whole = (made["miss_ratio"] * accesses).sum() / accesses.sum()

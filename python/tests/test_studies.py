@@ -1,4 +1,4 @@
-"""The study files of the repository: each is read, and some of its cells are run on a short trace."""
+"""The study files of the repository: each is read, and some of its cells run on a short trace."""
 
 import dataclasses
 from pathlib import Path
@@ -23,7 +23,8 @@ def test_a_study_file_runs(file, tmp_path, example):
     study = Study(short, tmp_path, quiet=True)
     every = study.cells()
     assert len(every) == len(cells.combinations(whole))
-    # The last budgets and sizes are the largest: the smallest may buy nothing on a short trace.
+    # Start with the last budgets and sizes, which are the largest: the smallest may buy nothing for
+    # a short trace.
     for cell in every[-1 :: -max(1, len(every) // 3)][:3]:
         answer = running.run(study.task(cell))
         assert answer.error is None, answer.error

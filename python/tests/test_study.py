@@ -1,4 +1,6 @@
-"""Studies: what a file means, what a cell leaves behind, and that nothing is lost or counted twice."""
+"""Studies: the meaning of a file, the results of a cell, and that nothing is lost or counted
+twice.
+"""
 
 import collections
 import contextlib
@@ -72,7 +74,7 @@ def test_a_study_has_a_row_for_each_cell_and_goes_on_where_it_was(
     assert {"status", "error", "hit_ratio", "hits.tier1.read"} <= set(rows.columns)
     assert {"cell.machine", "forebay.version", "forebay.hash"} <= set(rows.columns)
     assert pl.read_parquet(out / "rows.parquet").equals(rows)
-    # A cell says what the command itself says.
+    # A cell has the same result as the command alone.
     row = rows.filter(pl.col("trace").str.ends_with("zipf.parquet")).row(0, named=True)
     config = tmp_path / "c.toml"
     config.write_text(row["cell.config"])
@@ -82,13 +84,13 @@ def test_a_study_has_a_row_for_each_cell_and_goes_on_where_it_was(
     assert alone.document["hit_ratio"] == row["hit_ratio"]
     page = (out / "report.html").read_text()
     assert "Sizes &amp; policies" in page and "rows of rows.parquet" in page
-    # The end of the journal is cut off, as by a crash: that cell alone is run again.
+    # Cut off the end of the journal, as a crash does: only that cell runs again.
     whole = (out / "cells.jsonl").read_bytes()
     (out / "cells.jsonl").write_bytes(whole[:-20])
     outcome = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
     assert (outcome.cells, outcome.known) == (8, 7)
     assert once_each(out, 8)
-    # One value more adds its cells to those that are known.
+    # One more value adds its cells to the known ones.
     file.write_text(SWEEP.format(sizes='["1MiB", "2MiB", "4MiB"]', repeats=1))
     outcome = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
     assert (outcome.cells, outcome.known) == (12, 8)
@@ -121,7 +123,7 @@ def test_a_study_whose_cells_fail_prints_the_errors_and_ends_with_their_status(
     text = file.read_text()
     file.write_text(text.replace("[base]", f'[base]\n"{key}" = true'))
     line = [str(file), "-o", str(tmp_path / "out"), "-q"]
-    # What failed before fails again.
+    # Cells that failed before fail again.
     for _ in range(2):
         assert command([*line, "--scheduler", scheduler]) == 2
         said, errors = capsys.readouterr()
@@ -131,7 +133,7 @@ def test_a_study_whose_cells_fail_prints_the_errors_and_ends_with_their_status(
     said, errors = capsys.readouterr()
     assert "no estimate" in said and says not in said
     assert "4 of the 4 cells" in errors and errors.count(says) == 1
-    # A search has no best cell, and says why.
+    # A search without a best cell says why.
     search = 'search = "random"\nobjective = "max hit_ratio"\n'
     file.write_text(search + file.read_text())
     assert command([*line, "--scheduler", scheduler]) == 2
@@ -157,14 +159,14 @@ def test_failures_of_other_causes_end_a_study_with_status_1(
     line = [str(file), "-o", str(tmp_path / "out"), "-q", "--scheduler", scheduler]
     assert command(line) == 1
     errors = capsys.readouterr().err
-    # Four configurations, each with the two traces.
+    # Four configurations, each with two traces.
     assert errors.count("  2 x ") == 4 and "other errors (1 different ones)" in errors
     assert "--retry-failed" in errors
 
 
 def test_cells_go_to_workers_in_batches_as_long_as_answers_say():
     batches = cluster.Batches(range(1000), workers=2)
-    # Nothing is known of how long a cell takes.
+    # The duration of a cell is not known yet.
     taken = [next(batches) for _ in range(3)]
     assert [len(batch) for batch in taken] == [1, 1, 1]
     answer = running.Answer("c", "ok", None, "{}", 0.0, 0.05, 0.05, "", "")
@@ -172,7 +174,7 @@ def test_cells_go_to_workers_in_batches_as_long_as_answers_say():
     long = next(batches)
     assert len(long) == cluster.BATCH_S / 0.05
     rest = list(batches)
-    # At the end no worker has much to do while another has nothing.
+    # At the end, no worker has much to do while another has nothing.
     assert {len(batch) for batch in rest[-16:]} == {1}
     assert [task for batch in (*taken, long, *rest) for task in batch] == [*range(1000)]
     alone = cluster.Batches(range(9), workers=1, most=1)
@@ -183,7 +185,7 @@ def test_cells_go_to_workers_in_batches_as_long_as_answers_say():
 def test_a_killed_worker_loses_no_cell_and_none_counts_twice(
     file, tmp_path, slow, monkeypatch
 ):
-    # So that workers die with batches that are done in part.
+    # Makes workers die with partly finished batches.
     monkeypatch.setattr(cluster, "BATCH_S", 10)
     out, killed = tmp_path / "out", []
     sizes = [f"{n}MiB" for n in range(1, 7)]
@@ -210,7 +212,7 @@ def test_a_killed_worker_loses_no_cell_and_none_counts_twice(
 
 
 def test_a_worker_that_dies_with_a_result_has_its_task_asked_again(monkeypatch):
-    """The result of one task is gone when it is fetched, as if its worker had died just then."""
+    """The result of one task is lost when it is fetched, as if its worker had just died."""
     from distributed import Future
 
     lost, fetch = [], Future.result
@@ -242,7 +244,7 @@ def test_a_stopped_study_keeps_what_is_done_and_ends_its_commands(
         assert child.poll() is None
         time.sleep(0.05)
     if stop == signal.SIGINT:
-        # A terminal sends it to the workers and to the commands, too.
+        # A terminal sends the signal to the workers and to the commands as well.
         os.killpg(child.pid, stop)
     else:
         child.send_signal(stop)
@@ -340,7 +342,9 @@ def test_a_cell_that_measures_time_has_the_machine_to_itself(tmp_path):
 def test_two_cells_that_measure_time_never_overlap(
     synthetic, tmp_path, monkeypatch, scheduler
 ):
-    """Four replays to a scratch file, on a cluster whose two workers both may measure time."""
+    """Runs four replays to a scratch file, on a cluster with two workers that may both measure
+    time.
+    """
     log, script = tmp_path / "log", tmp_path / "logged-forebay"
     script.write_text(
         f"""#!/bin/sh
@@ -372,7 +376,7 @@ def test_two_cells_that_measure_time_never_overlap(
     assert log.read_text().split() == ["begins", "ends"] * 4
     times = rows.sort("cell.started").select("cell.started", "cell.wall_s").rows()
     for (started, wall_s), (next_started, _) in itertools.pairwise(times):
-        # The one clock counts microseconds, the other is exact.
+        # One clock counts microseconds, the other is exact.
         assert (next_started - started).total_seconds() >= wall_s - 1e-3
     assert rows["cell.worker"].n_unique() == 2, "both workers may take such cells"
 
@@ -519,7 +523,7 @@ def test_a_line_that_is_no_answer_is_named_and_nothing_is_changed(
     assert errors.startswith(f"forebay: {out / 'cells.jsonl'}, line 2: "), errors
     assert says in errors and "remove the line" in errors
     assert (out / "cells.jsonl").read_bytes() == text
-    # The journal can be mended and used by the same process.
+    # The same process can use the journal once it is repaired.
     (out / "cells.jsonl").write_text(forgotten)
     assert command(command_line) == 0
 

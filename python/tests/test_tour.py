@@ -1,4 +1,4 @@
-"""The tours in the documentation run as they stand."""
+"""The tours in the documentation run exactly as printed."""
 
 import doctest
 import os
@@ -21,7 +21,7 @@ def test_the_tour_runs(monkeypatch):
 
 @pytest.fixture
 def page(tmp_path, monkeypatch):
-    """The page of studies, in a directory in which its commands can be pasted."""
+    """The page on studies, and a directory in which its commands can be pasted."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     programs = tmp_path / "bin"

@@ -1,5 +1,5 @@
-# A real application on the cache: SQLite on ext4, through nbdfuse and a loop device, or where
-# that is not possible fio over NBD. Sourced by scripts/demo.sh.
+# A real application on the cache: SQLite on ext4, through nbdfuse and a loop device, or fio over
+# NBD where that is not possible. Sourced by scripts/demo.sh.
 # shellcheck disable=SC2154 # the script that sources this sets $scratch and $out
 
 LOOP=
@@ -42,7 +42,7 @@ mount_disk() {
     MOUNTED=1
 }
 
-# Removes all that attach_disk and mount_disk have set up. Failures at the end do not matter.
+# Removes everything that attach_disk and mount_disk set up. Failures at the end do not matter.
 detach_disk() {
     if [ -n "$MOUNTED" ]; then umount "$scratch/mnt" && MOUNTED=; fi
     if [ -n "$LOOP" ]; then losetup -d "$LOOP" && LOOP=; fi
@@ -77,7 +77,7 @@ record_sqlite() {
     stop_server
 }
 
-# The data that the cache has written back form a sound file system: it starts 1 MiB into the
+# Checks that the data written back by the cache form a sound file system: it starts 1 MiB into the
 # backing file, after the header.
 check_sqlite() {
     LOOP="$(losetup --find --show --read-only --offset $((1 << 20)) "$scratch/disk.img")"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints what a plan (forebay plan --json) chose, as assignments for a shell.
+"""Prints the choices of a plan (forebay plan --json) as shell assignments.
 
-The first choice that has a flash tier, and the single tier of memory that the same money buys.
+These are the first choice with a flash tier, and the single tier of memory of the same cost.
 """
 
 import json

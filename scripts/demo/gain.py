@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Says in words what two tiers gained over one.
+"""Prints in words what two tiers gain over one.
 
-Arguments: documents of one and of two tiers, replayed, then the same simulated.
+Arguments: the documents of one and of two tiers, first replayed, then simulated.
 """
 
 import json

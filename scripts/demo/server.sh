@@ -1,10 +1,11 @@
-# A cache on files, started and stopped; sourced by scripts/demo.sh.
+# Starts and stops a cache on files; sourced by scripts/demo.sh and scripts/record-traces.sh.
 # shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 SERVER=
 
-# configure FILE DRAM [FLASH] [KEY=VALUE ...]: writes a configuration on the files in $scratch.
-# Sizes are in bytes; an empty FLASH means one tier. Keys: shape, flash_shape, size, name, policy.
+# configure FILE DRAM [FLASH] [KEY=VALUE ...]: writes a configuration that uses the files in
+# $scratch. Sizes are in bytes; an empty FLASH means a single tier. Keys: shape, flash_shape, size,
+# name, policy.
 configure() {
     local file=$1 dram=$2 flash=${3:-} shape= flash_shape= size=$VOLUME_SIZE name=demo policy=write-back
     shift $(($# < 3 ? $# : 3))
@@ -30,12 +31,13 @@ configure() {
     } >"$file"
 }
 
-# serve CONFIG [ARGUMENT ...]: returns when clients are welcome.
+# serve CONFIG [ARGUMENT ...]: starts the server, and returns when it accepts clients.
 serve() {
     local config=$1
     shift
     : >"$scratch/ready"
-    # In a session of its own: a Ctrl-C is for this script, which ends the server in its turn.
+    # In a session of its own: Ctrl-C reaches only this script, which then stops the server in
+    # order.
     setsid "$FOREBAY" serve --config "$config" "$@" >"$scratch/ready" 2>"$scratch/server.log" &
     SERVER=$!
     for _ in $(seq 600); do
@@ -48,7 +50,7 @@ serve() {
     fail "the server did not start"
 }
 
-# Ends the server in order: what is dirty goes to the backing file.
+# Stops the server in order: dirty data is written to the backing file.
 stop_server() {
     local pid=$SERVER
     SERVER=

@@ -3,12 +3,12 @@
 
     shop.py load DATABASE               items, about 130 MB of them
     shop.py run DATABASE TRANSACTIONS   customers look at items and order some
-    shop.py check DATABASE TRANSACTIONS every order is there and the database is sound
+    shop.py check DATABASE TRANSACTIONS check that every order exists and the database is sound
 
-Every order is one durable transaction. A few items are much more popular than the rest, and now
-and then a report scans a part of all items. The page cache of this machine is emptied of the
-database every few transactions, so that its reads reach the disk as they would on a machine whose
-memory is small against its data. The random numbers are seeded: the same arguments, the same
+Every order is one durable transaction. A few items are much more popular than the rest, and from
+time to time a report scans a part of all items. Every few transactions, the database is dropped
+from this machine's page cache, so that its reads reach the disk as on a machine whose memory is
+small compared with its data. The random numbers are seeded: the same arguments give the same
 statements.
 """
 
@@ -28,7 +28,7 @@ ITEMS_PER_REPORT = ITEMS // 50
 
 def open_database(path):
     database = sqlite3.connect(path, isolation_level=None)
-    # Write-ahead log, one sync a commit; SQLite's own cache stays at 1 MiB.
+    # Write-ahead log with one sync per commit; SQLite's own cache stays at 1 MiB.
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
     database.execute("PRAGMA cache_size = -1024")
@@ -58,7 +58,7 @@ def load(path):
 
 
 def popular(rng):
-    """An item; half of all choices fall on 6 % of the items, which lie anywhere."""
+    """A random item; half of all choices fall on 6 % of the items, spread over the whole range."""
     rank = int(ITEMS * rng.random() ** 4)
     return rank * 7_919 % ITEMS
 

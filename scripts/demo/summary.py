@@ -10,7 +10,7 @@ def line(run):
     accesses = sum(
         sum(part.values()) for part in (hits["tier1"], hits["tier2"], misses)
     )
-    # Only what ran on something says on what.
+    # Only a replay has a target.
     how = "replayed " if "target" in run else "simulated"
     per_s = run["throughput"]["requests_per_s"]
     latency = run["latency_us"]["all"]

@@ -3,8 +3,8 @@
 
     volumes.py INFO.json DIRECTORY SHAPE
 
-Each volume is a file in DIRECTORY that takes the time of the device SHAPE; files are sparse, so
-that they take the room of what is written only.
+Each volume is a file in DIRECTORY with the speed of the device SHAPE; the files are sparse, so they
+use space only for written data.
 """
 
 import json

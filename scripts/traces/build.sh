@@ -1,5 +1,6 @@
-# A build server with little memory: Debian with a C compiler on the volume itself, and sources that are
-# unpacked, searched, built (the small ones), compared with the last ones, packed and thrown away.
+# A build server with little memory: Debian with a C compiler on the volume itself. Sources are
+# unpacked, searched, built (the small ones), compared with those of the previous round, packed and
+# deleted.
 # shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 BUILD_ROUNDS=${BUILD_ROUNDS:-7}
@@ -15,7 +16,7 @@ build_packages() { say "mmdebstrap:mmdebstrap unshare:util-linux"; }
 
 build_configure() { volume build 4GiB; }
 
-# A Debian with a compiler, and the sources. Kept from one run to the next.
+# Downloads Debian with a compiler, and the sources. They are kept for later runs.
 build_fetch() {
     local keep="$TRACES/cache/build"
     [ ! -e "$keep/complete" ] || return 0
@@ -39,7 +40,8 @@ build_run() {
     limit_memory $((BUILD_MEMORY << 20))
     for round in $(seq "$BUILD_ROUNDS"); do
         drop_page_cache
-        # The order changes, so that jobs do not always find what the same one left behind.
+        # The order changes, so that a job does not always find what the same predecessor left
+        # behind.
         mapfile -t order < <(printf '%s\n' $BUILD_SOURCES | shuf --random-source=<(yes "$SEED $round"))
         inside build sh -exc '
             round=$1
@@ -52,7 +54,7 @@ build_run() {
             done
             for source; do
                 cd "/srv/jobs/$source-$round"
-                # What a linter, a licence check and an index of symbols do: they read every file.
+                # What a linter, a licence check and an index of symbols do: read every file.
                 grep -rl malloc . >/srv/jobs/malloc.txt || test $? = 1
                 find . -type f -print0 | xargs -0 md5sum >/srv/jobs/sums.txt
                 case "$source" in
@@ -60,13 +62,13 @@ build_run() {
                     bzip2) make -j2 CFLAGS=-O1 libbz2.a bzip2 ;;
                     lua*) make -j2 linux CFLAGS="-O1 -DLUA_USE_POSIX" ;;
                 esac
-                # What has changed since the last round, for a report; then the package.
+                # Differences from the previous round, for a report; then the package.
                 last=/srv/jobs/$source-$((round - 1))
                 test ! -e "$last" || diff -qr "$last" . >/srv/jobs/changes.txt || test $? = 1
                 tar -cf "/srv/jobs/$source.tar" .
                 cd /
             done
-            # The results of the last round stay, older ones go.
+            # The results of this round stay; those of the previous round are deleted.
             rm -rf /srv/jobs/*-$((round - 1))
         ' sh "$round" "${order[@]}"
     done

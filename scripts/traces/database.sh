@@ -1,5 +1,5 @@
-# PostgreSQL under pgbench: bank accounts as in TPC-B, a part of them much more popular than the others,
-# and now and then a report over a stretch of them.
+# PostgreSQL under pgbench: bank accounts as in TPC-B, some of them much more popular than the
+# others, and now and then a report over a range of them.
 # shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 DATABASE_SCALE=${DATABASE_SCALE:-40}
@@ -16,7 +16,7 @@ database_packages() { say "pgbench:postgresql"; }
 
 database_configure() { volume database 3GiB; }
 
-# Commands of PostgreSQL lie in a directory of its version.
+# postgres COMMAND...: runs a PostgreSQL command; these are in a directory of their version.
 postgres() {
     local command=$1
     shift
@@ -78,7 +78,7 @@ SQL
     pgbench -h "$scratch/socket" -U postgres -n -s "$DATABASE_SCALE" -c "$DATABASE_CLIENTS" -j 1 --random-seed="$SEED" \
         -t $((DATABASE_TRANSACTIONS / DATABASE_CLIENTS)) -f "$scratch/transfer.sql@400" \
         -f "$scratch/look.sql@600" -f "$scratch/report.sql@1" postgres >"$scratch/pgbench.log" 2>&1 &
-    # Waited for, so that a signal to the script ends it at once.
+    # In the background with `wait`, so that a signal to the script takes effect at once.
     wait "$!" || fail "pgbench: $(tail -n 1 "$scratch/pgbench.log")"
     stop_postgres
     end_limited

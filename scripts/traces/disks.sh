@@ -1,4 +1,4 @@
-# Exports as block devices with file systems on them, and a limit on the page cache in front of them;
+# Exports as block devices with file systems, and a limit on the page cache in front of them;
 # sourced by scripts/record-traces.sh.
 # shellcheck disable=SC2154 # the script that sources this sets $scratch
 
@@ -8,12 +8,12 @@ FUSES=()
 FUSE_PIDS=()
 CGROUP=
 
-# attach_disk EXPORT: the export behind a block device, $LOOP. Direct I/O, or this machine's page cache
-# would be asked once more, below the file system.
+# attach_disk EXPORT: makes the export a block device, $LOOP. Uses direct I/O, because the page
+# cache of this machine would otherwise cache the data a second time, below the file system.
 attach_disk() {
     local fuse="$scratch/fuse-$1"
     mkdir -p "$fuse" "$scratch/$1"
-    # In a session of its own: a Ctrl-C is for the script, which detaches in order.
+    # In a session of its own: Ctrl-C reaches only the script, which detaches in order.
     setsid nbdfuse "$fuse/disk" "nbd+unix:///$1?socket=$scratch/nbd.sock" >>"$scratch/nbdfuse.log" 2>&1 &
     FUSE_PIDS+=($!)
     FUSES+=("$fuse")
@@ -26,7 +26,7 @@ attach_disk() {
     LOOPS+=("$LOOP")
 }
 
-# attach_file_systems [new]: every volume, mounted at $scratch/VOLUME; with `new`, formatted first.
+# attach_file_systems [new]: mounts every volume at $scratch/VOLUME; with `new`, formats it first.
 attach_file_systems() {
     local volume
     for volume in "${VOLUMES[@]}"; do
@@ -38,7 +38,7 @@ attach_file_systems() {
     done
 }
 
-# Whatever of the above exists goes, the last first.
+# Removes whatever exists of the above, in reverse order.
 detach_disks() {
     local i
     for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do umount "${MOUNTS[i]}" || umount -l "${MOUNTS[i]}"; done
@@ -50,7 +50,7 @@ detach_disks() {
     MOUNTS=() LOOPS=() FUSES=() FUSE_PIDS=()
 }
 
-# Where a control group of memory can be made; nothing if it cannot.
+# Prints where a memory control group can be created; nothing if that is not possible.
 cgroup_parent() {
     if [ -e /sys/fs/cgroup/memory/memory.limit_in_bytes ]; then
         say /sys/fs/cgroup/memory
@@ -59,7 +59,7 @@ cgroup_parent() {
     fi
 }
 
-# limit_memory BYTES: makes a control group of so much memory, page cache included.
+# limit_memory BYTES: creates a control group with this limit on memory, page cache included.
 limit_memory() {
     CGROUP="$(cgroup_parent)/forebay-traces.$$"
     mkdir "$CGROUP"
@@ -70,15 +70,15 @@ limit_memory() {
     fi
 }
 
-# limited COMMAND...: runs it in that group. Waited for, not run in the foreground, so that a signal to the
-# script ends it at once; end_limited ends the command then.
+# limited COMMAND...: runs a command in that group, in the background with `wait`, so that a signal
+# to the script takes effect at once; end_limited then ends the command.
 limited() {
     (echo "$BASHPID" >"$CGROUP/cgroup.procs" && exec "$@") &
     wait "$!"
 }
 
-# inside VOLUME COMMAND...: in that group, with that volume as its root directory. Its own mount namespace takes /proc and /dev away
-# again, however it ends.
+# inside VOLUME COMMAND...: runs a command in that group with the volume as its root directory. Its
+# own mount namespace removes /proc and /dev again, however it ends.
 inside() {
     local root="$scratch/$1"
     shift
@@ -97,7 +97,7 @@ inside() {
         fail "a command failed: $(tail -n 3 "$scratch/inside.log")"
 }
 
-# Ends whatever still runs in the group, and removes it.
+# Ends every process that still runs in the group, and removes the group.
 end_limited() {
     [ -n "$CGROUP" ] || return 0
     local signal

@@ -1,5 +1,5 @@
 # Small Debian installations side by side, each on a volume of its own, all from one image: they are
-# set up, get what their role needs, are brought up to date, and live through some days.
+# set up, get the packages of their role, are updated, and run for some days.
 # shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 MACHINES=${MACHINES:-4}
@@ -19,8 +19,8 @@ machines_configure() {
     for n in $(seq "$MACHINES"); do volume "machine$n" 2GiB; done
 }
 
-# The image, as Debian's last point release has it, and the packages that machines install later, as
-# its updates have them. Kept from one run to the next.
+# Downloads the image, as of the last point release of Debian, and the packages that machines
+# install later, as of its updates. They are kept for later runs.
 machines_fetch() {
     local keep="$TRACES/cache/machines" updates=()
     [ ! -e "$keep/complete" ] || return 0
@@ -50,13 +50,13 @@ machines_run() {
     for n in $(seq "$MACHINES"); do
         limited tar -C "$scratch/machine$n" -xf "$keep/image.tar"
         say "machine$n" >"$scratch/machine$n/etc/hostname"
-        # Services are not to start in a chroot.
+        # Services must not start in a chroot.
         printf '#!/bin/sh\nexit 101\n' >"$scratch/machine$n/usr/sbin/policy-rc.d"
         chmod 755 "$scratch/machine$n/usr/sbin/policy-rc.d"
     done
     drop_page_cache
     for n in $(seq "$MACHINES"); do
-        # Each fetches its packages, as far as its disk can tell.
+        # For its disk, each machine seems to download its own packages.
         limited cp "$keep"/archives/*.deb "$scratch/machine$n/var/cache/apt/archives/"
         # shellcheck disable=SC2086
         inside "machine$n" apt-get -qq -y --no-download --no-install-recommends install \
@@ -72,14 +72,15 @@ machines_run() {
     end_limited
 }
 
-# A morning's start, some work, and what cron does at night; updates on the second day.
+# One day: the start in the morning, some work, and the nightly jobs of cron; on the second day also
+# updates.
 machine_day() {
     [ "$2" != 2 ] || inside "machine$1" apt-get -qq -y --no-download dist-upgrade
     inside "machine$1" perl -e '
         use File::Find;
         my ($seed) = @ARGV;
         srand($seed);
-        # The start: libraries, programs and settings, most of them the same each day.
+        # The start: libraries, programs and settings, mostly the same ones each day.
         my @files;
         find({ wanted => sub { push @files, $_ if -f $_ && !-l $_ }, no_chdir => 1 },
             "/etc", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/share", "/var/lib");
@@ -90,12 +91,13 @@ machine_day() {
             my $data;
             1 while read($file, $data, 1 << 16);
         }
-        # Work: logs grow, a line at a time, now and then safe.
+        # Work: logs grow, line by line.
         open(my $log, ">>", "/var/log/syslog") or die;
         for my $n (1 .. 20000) {
             print $log "line $n of ", int(rand(1e9)), " of a service that says what it does\n";
         }
     ' "$((SEED * 100 + $1))"
-    # The night: an index of all names, and whether the files of all packages are what they were.
+    # The night: a walk over all files that lists the new ones, and a check of the files of all
+    # packages.
     inside "machine$1" sh -c 'find / -xdev -newer /etc/hostname >/var/lib/newer.txt; dpkg --verify || true'
 }

@@ -5,12 +5,12 @@
     mail.py run DIRECTORY USERS EVENTS SEED
 
 Each message is a file that is written in `tmp`, synced and renamed into `new`, once for each of its
-recipients, as a local delivery agent does it. Attachments are files of their own beside it, as Dovecot
-keeps them with `mail_attachment_dir` but without its single-instance storage: the same attachment sent
-twice is stored twice. Names of users and queue identifiers have fixed lengths, so the copies of a
-message to a list differ in their first block only. Four processes work at a time. The random numbers
-are seeded; what the processes find in a mailbox depends on how far the others are, so that two runs
-are alike but not the same.
+recipients, as a local delivery agent does. Attachments are separate files next to it, as Dovecot
+keeps them with `mail_attachment_dir` but without its single-instance storage: an attachment that is
+sent twice is stored twice. Names of users and queue identifiers have fixed lengths, so the copies
+of a message to a list differ only in their first block. Four processes run in parallel. The random
+numbers are seeded, but what a process finds in a mailbox depends on the progress of the others, so
+two runs are similar but not identical.
 """
 
 import os
@@ -25,7 +25,7 @@ ATTACHED, ATTACHED_KNOWN = 0.2, 0.7
 KNOWN_ATTACHMENTS = 300
 READ_LATER, ATTACHMENT_OPENED = 3, 0.5
 KEPT_PER_USER = 60
-# Of the events of the run; what is left are sessions of readers.
+# Shares of the events of the run; the remaining events are sessions of readers.
 DELIVERIES, SEARCHES = 0.45, 0.01
 
 VOCABULARY = [
@@ -53,7 +53,7 @@ class Store:
                 (self.mailbox(user) / part).mkdir(parents=True)
 
     def user(self):
-        """A quarter of the users have about 60 % of the mail."""
+        """A random user; a quarter of the users have about 60 % of the mail."""
         return int(self.users * self.rng.random() ** 2.7) * 7_919 % self.users
 
     def text(self):
@@ -63,7 +63,7 @@ class Store:
         return "\n".join(lines)
 
     def attachment(self):
-        """Bytes; some attachments go round again and again."""
+        """The bytes of an attachment; some attachments are sent repeatedly."""
         if self.rng.random() < ATTACHED_KNOWN:
             number = int(KNOWN_ATTACHMENTS * self.rng.random() ** 3)
         else:
@@ -72,7 +72,7 @@ class Store:
         return rng.randbytes(int(min(1 << 20, rng.lognormvariate(10.8, 1))))
 
     def deliver(self):
-        """One message to one user or to several."""
+        """Delivers one message to one or several users."""
         recipients = {self.user()}
         if self.rng.random() < TO_LIST:
             count = 1 + int(self.rng.expovariate(1 / LIST_MEAN))
@@ -96,7 +96,7 @@ class Store:
             temporary.rename(self.mailbox(user) / "new" / name)
 
     def session(self):
-        """A user reads what is new, returns to something older, and deletes the oldest."""
+        """A user reads new messages, returns to older ones, and deletes the oldest."""
         mailbox = self.mailbox(self.user())
         for name in sorted(os.listdir(mailbox / "new")):
             path = mailbox / "new" / name
@@ -144,7 +144,7 @@ def write(path, data):
     os.close(descriptor)
 
 
-# Another reader of the same mailbox may have been faster.
+# Another reader of the same mailbox may have moved it already.
 def read(path):
     try:
         return path.read_bytes()

@@ -1,4 +1,4 @@
-# A mail server: Maildirs of many users, see mail.py.
+# A mail server: the Maildirs of many users, see mail.py.
 # shellcheck disable=SC2154 # the script that sources this sets $scratch
 
 MAIL_USERS=${MAIL_USERS:-400}

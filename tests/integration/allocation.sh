@@ -1,9 +1,9 @@
-# Where an export has data (base:allocation): an empty one is copied at once, holes and zeroes are reported
-# as such, and never as anything else, through trims, kills and restarts.
+# Which parts of an export contain data (base:allocation): an empty export is copied at once, and
+# holes and zeroes, and only these, are reported as such, through trims, kills and restarts.
 . "$(dirname "$0")/lib.sh"
 need nbdinfo nbdcopy qemu-img qemu-io python3
 
-# told OFFSET LENGTH KIND...: all of that range is reported as one of these kinds.
+# told OFFSET LENGTH KIND...: checks that the whole range is reported as one of these kinds.
 told() {
     local offset=$1 length=$2
     shift 2
@@ -40,10 +40,11 @@ for copy in empty.img converted.img; do
 done
 rm empty.img converted.img
 
-# Data that is on flash only, over a hole of the store; zeroes over that; a trim that reaches the store.
+# Data that is only on flash, over a hole of the store; zeroes over that; a trim that reaches the
+# store.
 python3 - <<'END'
 with open("disk.img", "r+b") as disk:
-    disk.seek((1 << 20) + (2 << 30))  # behind the header
+    disk.seek((1 << 20) + (2 << 30))  # after the header
     disk.write(b"x" * (4 << 20))
 END
 told $((2 * GIB)) $((4 * MIB)) data
@@ -76,14 +77,14 @@ for extent in json.load(open("qemu.json")):
     assert told[extent["start"]]["length"] == extent["length"], extent
     assert ("zero" in told[extent["start"]]["description"]) == extent["zero"], extent
 END
-# What is trimmed and written again is data.
+# Data that is written again after a trim is data.
 io "write -P 5 1028k 4k" "read -P 5 1028k 4k" "read -P 0 1032k 4k"
 told $((MIB + 4096)) 4096 data
 told $((MIB + 8192)) 4096 zero
 stop
 rm -f disk.img flash.img
 
-# A random sparse image, with trims; copied while it is written to, after kills, and after restarts.
+# A random sparse image with trims; copied between writes, after kills, and after restarts.
 config flash size=256MiB dram=4MiB flash_size=24MiB
 truncate -s 256M model.img
 start
@@ -96,7 +97,7 @@ print("qemu-io -f raw \\")
 for _ in range(150):
     unit = draw.choice([512, 4096, 4096, 65536])
     length = unit * draw.randint(1, 16)
-    # In part of the image only, so that much is met again, and much never.
+    # Only in part of the image, so that many blocks are overwritten, and many never written.
     offset = draw.randrange(0, 24 << 20, unit) + draw.choice([0, 64 << 20, size - (26 << 20)])
     kind = draw.randrange(5)
     if kind < 3:
@@ -127,7 +128,7 @@ stop
 cmp model.img <(tail -c +$((MIB + 1)) disk.img) || fail "the store is not the whole truth"
 rm -f disk.img flash.img
 
-# A store behind NBD says itself where it has holes, if it can.
+# A store behind NBD reports its holes itself, if it can.
 nbdkit file --dump-plugin >/dev/null 2>&1 || { echo "no nbdkit here: stores behind NBD were not tried"; exit 0; }
 KIT=
 more_cleanup() { [ -z "$KIT" ] || kill -KILL "$KIT" 2>/dev/null || true; }

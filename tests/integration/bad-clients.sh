@@ -1,4 +1,4 @@
-# Clients that misbehave hurt nobody but themselves, and a stop does not wait for them.
+# Clients that misbehave hurt only themselves, and a stop does not wait for them.
 . "$(dirname "$0")/lib.sh"
 need python3 qemu-io
 config size=64MiB
@@ -58,11 +58,11 @@ s = connect()
 s.sendall(os.urandom(4096))
 closed(s)
 
-# Half a header, half a payload, then gone.
+# Half a header or half a payload, then the connection is closed.
 for part in [request(0, 0, 4096)[:13], request(1, 0, 1 << 20) + b"x" * 1000]:
     connect().sendall(part)
 
-# Requests that make no sense are refused one by one; the connection goes on.
+# Invalid requests are rejected one by one; the connection stays open.
 s = connect()
 for bad in [
     request(0, 64 << 20, 4096),
@@ -81,7 +81,7 @@ s.sendall(request(0, 0, 512))
 assert error_of(s) == 0
 take(s, 512)
 
-# More payload than is ever allowed ends the connection instead of filling memory.
+# A payload larger than the limit ends the connection instead of filling memory.
 s = connect()
 s.sendall(request(1, 0, 0xFFFFFE00))
 closed(s)
@@ -92,7 +92,7 @@ s.sendall(request(1, 0, 4096) + b"z" * 4096 + request(0, 0, 4096) + request(2, 0
 assert error_of(s) == 0 and error_of(s) == 0 and take(s, 4096) == b"z" * 4096
 closed(s)
 
-# Many come and go, and some ask for a lot and never read.
+# Many connect and disconnect, and some ask for a lot and never read.
 for _ in range(200):
     connect().close()
 stuck = [connect() for _ in range(8)]
@@ -115,7 +115,7 @@ for _ in $(seq 300); do
     sleep 0.1
 done
 grep -q ready bad.out || fail "the bad clients did not get to the end in 30 s: $(cat bad.err)"
-# (It ends the test when it is held up by the others.)
+# (`io` fails if the other clients hold it up.)
 io 'write -P 3 1M 1M' 'read -P 3 1M 1M'
 kib=$(awk '/VmRSS/ { print $2 }' "/proc/$SERVER/status")
 [ "$kib" -lt 700000 ] || fail "8 clients that do not read cost $kib KiB"

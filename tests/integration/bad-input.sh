@@ -1,4 +1,4 @@
-# Every bad input: a clear error, the right status, and nothing written.
+# Every invalid input: a clear error, the right exit status, and nothing written.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 serve() { "$FOREBAY" serve --config forebay.toml "$@"; }
@@ -12,7 +12,7 @@ config; sed -i '/^size/d' forebay.toml
 refused 1 'disk.img' serve
 [ ! -e disk.img ] || fail "a file was created"
 
-# Somebody else's data where the header would go.
+# Foreign data where the header would be.
 config; head -c 300M /dev/urandom >disk.img; remember disk.img
 refused 1 'Forebay did not write' serve
 untouched disk.img
@@ -26,7 +26,7 @@ sed 's|nbd.sock|nbd2.sock|; s|control.sock|control2.sock|' forebay.toml >second.
 refused 1 'in use' "$FOREBAY" serve --config second.toml
 stop
 
-# The flash tier: other data, dirty data, other stores, an older copy, a newer format.
+# The flash tier: foreign data, dirty data, another store, an older copy.
 rm -f disk.img; config flash; head -c 64M /dev/urandom >flash.img; remember flash.img
 refused 1 'not a Forebay flash tier' serve
 untouched flash.img
@@ -60,7 +60,7 @@ start
 io 'read -P 5 0 4M'
 stop
 
-# What the tier and the store were set up with has changed.
+# The settings with which the tier and the store were set up have changed.
 cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; remember disk.img
 sed -i 's/^dram =/block_size = "8KiB"\ndram =/' forebay.toml
 refused 1 'block_size = 4096' serve
@@ -78,7 +78,7 @@ refused 1 'former size' serve
 untouched flash.img
 config flash
 
-# Sizes that cannot be.
+# Impossible sizes.
 config
 for size in 18446744073709551104 8EiB; do
     sed -i "s|^size = .*|size = \"$size\"|" forebay.toml
@@ -94,7 +94,7 @@ sed -i 's|^size = "64MiB"|size = "64MiB"\nactivity_extents = 7001|' forebay.toml
 refused 2 'activity_extents.*from 1 to 7000' serve
 cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; remember disk.img
 
-# A start that gets no memory leaves nothing behind, and touches nothing that is there.
+# A start that gets no memory leaves no files behind, and does not change existing ones.
 config flash dram=2GiB
 rm -f flash.img disk.img
 (ulimit -v $((1 << 20)); refused 1 'memory' serve)
@@ -104,7 +104,7 @@ cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; re
 untouched flash.img; untouched disk.img
 config flash
 
-# Headers of durable batches that are lost, of a tier with nothing dirty.
+# Lost headers of durable batches, on a tier without dirty data.
 rm -f flash.img disk.img
 config flash
 start
@@ -122,7 +122,7 @@ start --format
 io 'read -P 5 0 24M'
 stop
 
-# Given up in so many words.
+# Dirty data is given up on explicit request.
 cp dirty-flash.img flash.img; cp dirty-disk.img disk.img
 start --format --discard-dirty-data
 io 'read -P 0 0 4M'

@@ -1,4 +1,4 @@
-"""Asks the control address for what it must refuse; the server must go on.
+"""Sends the control address requests that it must reject; the server must keep running.
 
 Usage: control-hostile.py unix:PATH | tcp:IP:PORT TOKEN_FILE
 """
@@ -20,7 +20,9 @@ def connect(address):
 
 
 def answer(s):
-    """What the server sends until it hangs up, as status and all of the text."""
+    """Returns what the server sends until it closes the connection: the status code and the
+    whole text.
+    """
     got = b""
     try:
         while part := s.recv(65536):
@@ -61,7 +63,7 @@ if address.startswith("tcp:"):
     host += "\r\n" + authorization
     expect(200, address, [get, host])
 
-# Sizes: of bodies as announced and as sent, of heads, of numbers of headers.
+# Sizes: of bodies, as announced and as sent, of heads, and the number of headers.
 for length in [99999999999, 2**63, 65537]:
     expect(413, address, ["POST /destage HTTP/1.1", host, f"Content-Length: {length}"])
 expect(400, address, ["POST /destage HTTP/1.1", host, "Content-Length: -1"])
@@ -80,8 +82,9 @@ expect(431, address, ["GET /status HTTP/1.1", host] + [f"X{n}: y" for n in range
 expect(405, address, ["DELETE /status HTTP/1.1", host])
 assert ask(address, ["\x00\x01\x02"])[0] in (0, 400)
 
-# Half requests, many of them, of two kinds: the oldest make room for those who ask something. Without that a
-# question waits until 500 requests have had their ten seconds each, 64 at a time: longer than it has patience.
+# 500 incomplete requests of two kinds: the server must drop the oldest to make room for complete
+# ones. Otherwise a complete request would wait until all 500 have timed out after ten seconds each,
+# 64 at a time: longer than the client's own timeout.
 heads = [
     "GET /status HTTP/1.1\r\nHost: local",
     f"POST /destage HTTP/1.1\r\n{host}\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n1234",

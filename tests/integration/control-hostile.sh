@@ -1,5 +1,5 @@
-# The control address refuses what is too large, too slow and too many, and over TCP clients that lack
-# the token, name another host or come from a page of another site.
+# The control address rejects requests that are too large, too slow or too many, and over TCP
+# clients that lack the token, name another host or come from a page of another site.
 . "$(dirname "$0")/lib.sh"
 need python3
 config size=64MiB
@@ -20,7 +20,7 @@ chmod 600 other
 refused 1 'needs the token' "$FOREBAY" ctl status --control "$control" --token-file other
 cp token before
 stop
-# The next start uses the same token; ctl finds it by the configuration.
+# The next start uses the same token; ctl finds it through the configuration.
 sed -i "s|^control = .*|control = \"$control\"|" forebay.toml
 start
 cmp token before || fail "another token"

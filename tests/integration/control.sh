@@ -1,4 +1,4 @@
-# The control address: status, metrics, destage, quiesce, top, and what is not built.
+# The control address: status, metrics, destage, quiesce, top, and orders that need a restart.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 config flash
@@ -24,23 +24,23 @@ kill -0 $writer || fail "a write went through while quiesced"
 ctl quiesce --resume >/dev/null
 wait $writer || fail "the write that was held back failed"
 status | grep -q '"quiesced": null' || fail "status still shows the quiesce"
-# Nobody ends it: the server does.
+# If nobody ends a quiesce, the server does.
 io 'write -P 3 1M 1M'
 ctl quiesce --for 1s >/dev/null
 io 'write -P 2 0 64k'
 said 'reached its time limit'
 refused 2 'cannot be used with' "$FOREBAY" ctl quiesce --for 1s --resume --control unix:control.sock
-# Percentiles are those of the interval: of requests that come in it, and none without any.
+# Percentiles cover only requests of the interval; without any there are none.
 ( sleep 0.5; io 'read 0 64k' 'read 0 64k' ) &
 ctl top --count 1 --every 3s >top
 wait $!
 awk '$1 == "vm1" { shown = $(NF - 2) > 0 && $(NF - 1) >= $(NF - 2) } END { exit !shown }' top || fail "$(cat top)"
 ctl top --count 1 --every 200ms >top
 awk '$1 == "vm1" { shown = $(NF - 2) == "-" } END { exit !shown }' top || fail "nothing happened: $(cat top)"
-# The policy and the share of memory change while it serves; volumes do not.
+# The policy and the share of memory can change while the server runs; volumes cannot.
 refused 1 'restart' ctl attach
 refused 1 'restart' ctl detach vm1
-# What watches the server does not say that it stops.
+# A command that only watches the server does not say that it stops.
 timeout -s INT 1 "$FOREBAY" ctl top --control unix:control.sock >/dev/null 2>top.err || true
 [ ! -s top.err ] || fail "a signal to ctl top: $(cat top.err)"
 status | grep -q '"write_policy": "write-back"' || fail "status does not name the policy"
@@ -57,7 +57,7 @@ io 'write -P 4 0 4M' 'read -P 4 0 4M'
 refused 2 'no write policy' "$FOREBAY" ctl set --write-policy ordered --control unix:control.sock
 refused 1 'no server answers' "$FOREBAY" ctl status --control "unix:$WORK/nowhere"
 if command -v curl >/dev/null; then
-    # (Not through a pipe: grep would close it early, and curl call that an error.)
+    # (Not through a pipe: grep would close it early, and curl would report that as an error.)
     curl -s --unix-socket control.sock http://x/metrics >metrics
     for line in 'forebay_reads_total{volume="vm1"}' 'forebay_backing_failing{volume="vm1"} 0' \
         'forebay_flash_failed 0' 'forebay_quiesced 0' 'policy="write-back"'; do
@@ -65,7 +65,7 @@ if command -v curl >/dev/null; then
     done
 fi
 stop
-# A start that does not write back, on a flash tier with dirty data: they go to the store first.
+# A start without write-back on a flash tier with dirty data: first writes the data to the store.
 start
 io 'write -P 5 0 64k' flush
 crash
@@ -75,7 +75,8 @@ io 'read -P 5 0 64k' 'write -P 6 0 64k' 'read -P 6 0 64k'
 stop
 cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\6') \
     || fail "the newest write is not on the store"
-# Without flash, a write that is answered from flash would be lost in a kill: the server says "dram", and means it.
+# Without flash, writes acknowledged from flash would be lost in a kill: the server says "dram", and
+# acknowledges from memory.
 rm -f disk.img flash.img
 config policy=write-through
 start

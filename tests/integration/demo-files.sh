@@ -1,6 +1,7 @@
-# The demo removes only files that it writes itself, and makes a new recording: that of an earlier run, complete or
-# not, must be gone, or the server records to another file, and the demo reports the earlier run. A program that
-# always fails ends the demo right after it has prepared the directory.
+# The demo removes only files that it writes itself, and makes a new recording: that of an earlier
+# run, complete or not, must be removed, because otherwise the server records to another file, and
+# the demo reports the earlier run. A binary that always fails ends the demo right after it has
+# prepared the directory.
 . "$(dirname "$0")/lib.sh"
 need python3
 printf '#!/bin/sh\nexit 1\n' >failing
@@ -9,7 +10,8 @@ recording="demo.parquet demo.parquet.partial demo.parquet.partial.index"
 own="info.json live.json mrc.html one-tier-simulated.json plan.json report.html"
 others="mine.json mine.html demo-2.parquet notes.parquet two.toml"
 
-# run NAME=VALUE ...: the demo in an out-directory with files of an earlier run and of the user.
+# run NAME=VALUE ...: runs the demo with a directory that has files of an earlier run and of the
+# user.
 run() {
     rm -rf out
     mkdir out
@@ -26,6 +28,6 @@ run
 for file in $recording; do
     [ ! -e "out/$file" ] || fail "the server cannot record to demo.parquet: $(cat demo.log)"
 done
-# A recording that the user names is what the demo measures.
+# If the user names a recording, the demo measures it.
 run TRACE="$WORK/out/demo.parquet"
 [ -e out/demo.parquet ] || fail "the demo removed the trace that it was to measure"

@@ -1,5 +1,5 @@
-# A file system on the export survives kill -9 at any moment: fsck finds nothing, synced files are
-# whole. FOREBAY_KILLS says how many times.
+# A file system on the export survives kill -9 at any moment: fsck finds no errors after recovery,
+# and synced files are intact. FOREBAY_KILLS is the number of kills.
 . "$(dirname "$0")/lib.sh"
 need nbdfuse losetup mkfs.ext4 fsck.ext4 mount
 [ "$(id -u)" = 0 ] || skip "not root"
@@ -36,7 +36,7 @@ mkfs.ext4 -q "$loop"
 mount "$loop" mnt || skip "cannot mount here"
 mounted=1
 for round in $(seq "${FOREBAY_KILLS:-50}"); do
-    # Eight files, so that old ones are written again and others must last through many kills.
+    # Eight files, so that old ones are overwritten and others must survive many kills.
     file=file$((round % 8))
     head -c 2M /dev/urandom >mnt/$file
     sed -i "/ $file\$/d" sums

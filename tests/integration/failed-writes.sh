@@ -1,7 +1,7 @@
-# A write that failed reads as old or as new, sector by sector, and then stays so: when others have taken its
-# place in memory, after a stop, and after a kill; unless the stop says that what was new is lost. The device
-# that fails is a backing store under write-through, and flash under write-back; of the write nothing has landed
-# there, or half, or all.
+# A failed write reads as old or new data, sector by sector, and then stays that way: after other
+# blocks have replaced it in memory, after a stop, and after a kill, unless the stop reports that
+# the new data is lost. The failing device is a backing store under write-through, or flash under
+# write-back; none, half or all of the write has reached it.
 . "$(dirname "$0")/lib.sh"
 need nbdkit nbdfuse qemu-io python3
 [ "$(id -u)" = 0 ] || skip "not root"
@@ -14,8 +14,9 @@ release() {
     rm -f device.pid
 }
 more_cleanup() { release; }
-# failing_device NAME SIZE SPARED: the file NAME/nbd. While the file failing is there, of each write so many
-# per cent land as it says, and the write fails, but for the first SPARED bytes: the header of a store.
+# failing_device NAME SIZE SPARED: serves the file NAME/nbd. While the file `failing` exists, it
+# contains a percentage: so much of each write is stored, and the write fails. Writes that begin in
+# the first SPARED bytes, the header of a store, succeed.
 failing_device() {
     device=$1
     rm -f device.raw device.sock
@@ -37,7 +38,8 @@ failing_device() {
     for _ in $(seq 100); do [ -e "$1/nbd" ] && return 0; sleep 0.05; done
     skip "nbdfuse cannot mount here: $(tail -1 fuse.log)"
 }
-# look FILE: the sectors of the first 64 KiB, each of which must be one of the two values as a whole.
+# look FILE: writes the version of each sector of the first 64 KiB to FILE; each must be old or new
+# as a whole.
 look() {
     python3 -B - "$HERE" "$1" <<'END' || fail "see above"
 import sys
@@ -68,14 +70,15 @@ for case in store/log store/slots flash/log flash/slots; do
                     ;;
                 flash/*)
                     failing_device tier 16M 0
-                    # (With a header, the store would go on without flash, and the write would not fail.)
+                    # (With a header, the store would be served without flash, and the write would
+                    # not fail.)
                     config flash dram=1MiB flash_size=16MiB size=3MiB layout=none
                     sed -i "s|^path = .*|path = \"$WORK/tier/nbd\"|" forebay.toml
                     ;;
             esac
             sed -i "s|^layout=.*|layout=\"${case#*/}\"|" forebay.toml
             start
-            # The old data, in memory and, when that is too small for it and the rest, on flash.
+            # The old data, in memory and, if there is no room for it and the rest, on flash.
             io 'write -P 1 0 64k' flush 'read -P 1 0 64k' 'read 1M 1M' 'read -P 1 0 64k'
             : >server.log
             echo $percent >failing
@@ -92,7 +95,8 @@ for case in store/log store/slots flash/log flash/slots; do
                         start
                         same "after a stop"
                     else
-                        # What flash did not take was in memory only, and the client was told that it failed.
+                        # Data that flash did not accept was only in memory, and the client was told
+                        # of the failure.
                         grep -q 'unacknowledged writes of 16 blocks are lost' server.log \
                             || fail "$how: the stop failed: $(cat server.log)"
                         start

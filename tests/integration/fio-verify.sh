@@ -1,5 +1,5 @@
-# fio writes and verifies at random, mixed sizes, deep queues, several connections, on a cache
-# far smaller than the disk.
+# fio writes and verifies at random offsets: mixed sizes, deep queues, several connections, on a
+# cache far smaller than the disk.
 . "$(dirname "$0")/lib.sh"
 need fio
 fio --enghelp=nbd >/dev/null 2>&1 || skip "fio has no nbd engine"

@@ -1,6 +1,7 @@
-# A flash device that dies under load: it neither takes nor gives anything any more, until it is back, as old as
-# when it died. Of a volume with nothing dirty there no client hears of it, and the stores have everything; the
-# next start takes nothing from flash. Of a volume that is dirty there, what is dirty waits for the device.
+# A flash device dies under load: all its operations fail until it is back, with the contents it had
+# when it died. If a volume has nothing dirty there, none of its clients sees an error, its store
+# has all data, and the next start takes nothing from flash. If a volume is dirty there, the dirty
+# data waits for the device.
 . "$(dirname "$0")/lib.sh"
 need nbdkit nbdfuse qemu-io python3
 [ "$(id -u)" = 0 ] || skip "not root"
@@ -12,7 +13,7 @@ release() {
     rm -f tier.pid tier.sock
 }
 more_cleanup() { release; }
-# mount_tier: the file tier/nbd, which fails while the file dead is there.
+# mount_tier: serves the file tier/nbd, which fails while the file `dead` exists.
 mount_tier() {
     mkdir -p tier
     nbdkit -U "$WORK/tier.sock" -P "$WORK/tier.pid" --filter=error file tier.raw \
@@ -36,7 +37,7 @@ for layout in log slots; do
             io 'write -P 0x11 0 8M' flush 'read -P 0x11 0 8M'
             ctl destage
             touch dead
-            # Blocks that flash holds, and others.
+            # Blocks that are on flash, and others.
             io 'write -P 0x22 0 4M' flush 'read -P 0x22 0 4M' 'read -P 0x11 4M 4M' \
                 'write -P 0x33 10M 2M' 'write -z 1M 256k' flush 'read -P 0 1M 256k' 'read -P 0x33 10M 2M'
             [ "$(which pass_through)" = vm1 ] || fail "$how: $(status)"
@@ -46,7 +47,8 @@ for layout in log slots; do
                 stop) stop || true ;;
             esac
             rm dead
-            # (Without the device the store is served as it is, and asks for no flag.)
+            # (Without the flash device in the configuration, the store is served as it is, without
+            # any flag.)
             [ "$end" != replaced ] || config dram=2MiB size=16MiB policy="$policy"
             start
             io 'read -P 0x22 0 1M' 'read -P 0 1M 256k' 'read -P 0x22 1280k 2816k' 'read -P 0x11 4M 4M' \

@@ -1,5 +1,5 @@
-# A store without room: the other volume does not notice, this one waits, then fails, and goes on when there is
-# room again, without a restart. In both layouts of flash.
+# A store without room: the other volume is not affected; this one waits, then fails, and works
+# again when there is room, without a restart. For both layouts of flash.
 . "$(dirname "$0")/lib.sh"
 need qemu-io python3 mount
 mkdir small
@@ -25,7 +25,7 @@ layout = "$layout"
 give_up_after = "3s"
 EOF
     start
-    # The header of the store is there; nothing else has room.
+    # The header of the store exists; there is room for nothing else.
     head -c 64M /dev/zero >small/filler 2>/dev/null || true
     of vm1 'write -P 0x11 0 8M' flush
     # Ten times the size of the flash device.
@@ -35,7 +35,8 @@ EOF
     of vm2 'read -P 0xba 0 32M'
     of vm1 'read -P 0x11 0 8M'
     [ -z "$(which suspended)" ] || fail "nobody has waited for the store"
-    # Its share of flash is full: it waits, then its write fails, and what failed does not count as written.
+    # Its share of flash is full: its writes wait, then fail, and a failed write does not count as
+    # written.
     of vm1 fails 'write -P 0x22 64M 32M'
     [ "$(which suspended)" = vm1 ] || fail "$(status)"
     of vm1 fails 'write -P 0x33 128M 4k'
@@ -43,7 +44,7 @@ EOF
     of vm2 'write -P 0xcc 0 32M' flush 'read -P 0xcc 0 32M'
     refused 1 'volume vm1' ctl destage
     [ "$(which dirty_blocks)" = vm1 ] || fail "what is for vm2 could be destaged: $(status)"
-    # A kill forgets none of it.
+    # All of this survives a kill.
     crash
     start
     of vm1 'read -P 0x11 0 8M'

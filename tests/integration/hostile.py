@@ -1,9 +1,9 @@
-"""NBD clients that ask for much and take nothing, and a good one among them.
+"""Checks that a good NBD client is served among clients that ask for much and read nothing.
 
 Usage: hostile.py SOCKET PID CLIENTS ALLOWED_KIB
 
-Measures what a good client gets alone and among CLIENTS hostile ones, and the memory of the server
-(process PID) meanwhile. Fails when that goes above ALLOWED_KIB, or when the good client fails.
+Measures the rate of a good client alone and among CLIENTS hostile ones, and meanwhile the memory of
+the server (process PID). Fails if the memory exceeds ALLOWED_KIB, or if the good client fails.
 """
 
 import os
@@ -26,7 +26,7 @@ DEPTH = 16
 
 
 def push(s, data):
-    """Sends as much of it as the server takes."""
+    """Sends as much of `data` as the server accepts."""
     s.setblocking(False)
     try:
         while data:
@@ -37,7 +37,7 @@ def push(s, data):
 
 def half_handshake(n):
     s = dial(PATH)
-    # The longest option that is kept, but for its end.
+    # The longest option that the server keeps, without its last byte.
     push(
         s,
         struct.pack(">I", 3)
@@ -96,7 +96,7 @@ HOSTILE = [
 
 
 def good_client(seconds):
-    """Reads and writes at a queue depth, checks what it reads, and returns requests per second."""
+    """Reads and writes at a queue depth, checks the data read, and returns requests per second."""
     s = connect(PATH)
     base, blocks, done = 128 << 20, 1024, 0
     content = {}
@@ -105,7 +105,7 @@ def good_client(seconds):
         batch, expected = [], {}
         for i in range(DEPTH):
             block = (done * 7 + i * 61) % blocks
-            # Not a block that is written in the same batch: the order is the server's.
+            # Skip blocks written in the same batch: the server chooses the order.
             if (
                 i % 2
                 and block in content
@@ -138,7 +138,7 @@ def rss_kib():
 
 
 def large_requests():
-    """A good client that needs more than its share, when the hostile ones have left."""
+    """A good client that needs more than its share of memory, after the hostile ones have left."""
     s = connect(PATH)
     s.settimeout(300)
     data = os.urandom(4 << 20)
@@ -179,5 +179,5 @@ print(
 )
 print(f"4 MiB written and read when they had left: {waited:.2f} s")
 assert most <= ALLOWED_KIB, "too much memory"
-# Not a measurement: only whether it is served at all.
+# Not a measurement: only checks that the good client is served at all.
 assert among > alone / 20, "the good client is hardly served"

@@ -1,15 +1,17 @@
-# Many clients that ask for much and take nothing: memory stays within its budget, and others are served.
+# Many clients that ask for much and read nothing: memory stays within its budget, and others are
+# served.
 . "$(dirname "$0")/lib.sh"
 need python3
 clients=${FOREBAY_HOSTILE_CLIENTS:-1000}
-# Two file descriptors here and two there.
+# A client takes up to two file descriptors in each process.
 ulimit -n 8192 2>/dev/null || clients=200
 config flash dram=64MiB size=256MiB
 printf 'request_memory = "256MiB"\nvolume_connections = 1010\n' >>forebay.toml
-# Over well before the good client is, which is among the hostile ones for eight seconds.
+# Both time out well before the good client has finished, which runs among the hostile ones for
+# eight seconds.
 printf 'stall_timeout = "2s"\nhandshake_timeout = "3s"\n' >>forebay.toml
 start
-# What is configured, what reads are lent from, and 64 MiB.
+# Memory of the cache, buffers for reads, request_memory, and 64 MiB for everything else.
 timeout 500 python3 "$HERE/hostile.py" nbd.sock "$SERVER" "$clients" $(((64 + 8 + 256 + 64) * 1024)) \
     || fail "$(status)"
 status >status.json
@@ -17,7 +19,7 @@ grep -q '"stall_timeout": [1-9]' status.json || fail "nobody was closed for hold
 grep -q '"handshake_timeout": [1-9]' status.json || fail "nobody was closed for a half handshake"
 said 'closed [0-9]* NBD connections: .*stall_timeout'
 stop
-# As many as may be, and one more.
+# As many connections as are allowed, and one more.
 printf 'connections = 8\n' >>forebay.toml
 sed -i 's/^volume_connections.*/volume_connections = 3/' forebay.toml
 start
@@ -63,7 +65,7 @@ for s in more[1:]:
     take(s, 18)
 ninth = dial()
 assert ninth.recv(18) == b"", "more connections than there may be"
-# One that leaves makes room, also for its volume.
+# A client that disconnects makes room, also for its volume.
 all_there.pop().close()
 for _ in range(100):
     again = dial()

@@ -1,5 +1,5 @@
-# Where io_uring is forbidden, as in some containers, the server says so and uses threads; told to use nothing
-# else, it refuses.
+# If io_uring is forbidden, as in some containers, the server says so and uses threads; if it must
+# use only io_uring, it does not start.
 . "$(dirname "$0")/lib.sh"
 need python3 qemu-io
 cat >forbid.py <<'END'

@@ -1,5 +1,5 @@
-# Stops that keep dirty data, under load, with stores that are slow: nothing is written to a store after it was noted
-# how the stop left it, so that the next start goes on.
+# Stops that keep dirty data, under load, with slow stores: a store is not written to once its state
+# at the stop has been recorded, so that the next start succeeds.
 . "$(dirname "$0")/lib.sh"
 need fio
 config flash size=16MiB flash_size=24MiB flash_layout=slots dram=2MiB ack=dram

@@ -1,15 +1,16 @@
-"""Kills a server again and again, and checks after each time what it still has.
+"""Kills a server repeatedly, and checks after each restart which data survived.
 
 Usage: kill9.py FOREBAY CONFIG KILLS acknowledged|flushed [BACKING_SOCKET COMMAND...]
 
-With a COMMAND, which serves the backing store on BACKING_SOCKET, it is that server that is killed
-while clients write, and the cache some time after: requests may fail then, but what was
-acknowledged must be there when both are back. With cache=writeback in it, the command forgets what
-it was not told to flush.
+With a COMMAND, which serves the backing store on BACKING_SOCKET, that server is killed while
+clients write, and the cache some time later. Requests may then fail, but acknowledged data must be
+there when both are running again. If COMMAND contains cache=writeback, it loses what it was not
+told to flush.
 
-Every 512-byte sector says which write it belongs to. After a restart each sector must hold a
-write between the last one that had to survive (acknowledged, or acknowledged before a flush or
-with FUA) and the last one issued; it must read the same twice; and then it counts as durable.
+Every 512-byte sector contains the number of the write that wrote it. After a restart each sector
+must hold a write between the last one that had to survive (acknowledged, or acknowledged before a
+flush or with FUA) and the last one issued, and two reads must return the same data; what they
+return counts as durable from then on.
 """
 
 import json
@@ -36,7 +37,7 @@ class Refused(Exception):
 
 
 class Client:
-    """The smallest NBD client: simple replies, several requests at a time."""
+    """A minimal NBD client: simple replies, several requests at a time."""
 
     def __init__(self, path):
         self.failures_are_expected = False
@@ -100,7 +101,7 @@ def version_of(number, data):
 
 
 class Disk:
-    """What is known about every sector."""
+    """The state of every sector as far as the client knows it."""
 
     def __init__(self, acknowledged_survives):
         count = REGION // SECTOR
@@ -109,8 +110,8 @@ class Disk:
         self.issued = [0] * count
         self.trims = {}  # sector -> versions that were trims
         self.acknowledged_survives = acknowledged_survives
-        # Trims of what is not cached go straight to the backing store: where that forgets what
-        # was not flushed, an acknowledged trim has to be flushed, too, as with any disk.
+        # Trims of blocks that are not cached go straight to the backing store. If that store loses
+        # what was not flushed, an acknowledged trim must be flushed, too, as with any disk.
         self.trims_need_a_flush = False
         self.answered = [0] * count
         self.version = 0
@@ -120,7 +121,7 @@ class Disk:
         return held[number]
 
     def work(self, client, until, choose):
-        """Writes and flushes until killed or told otherwise."""
+        """Writes and flushes until `until` or until the server is killed."""
         while time.monotonic() < until:
             batch, taken = {}, set()
             for cookie in range(choose.randint(1, 16)):
@@ -170,7 +171,7 @@ class Disk:
                     pass
 
     def check(self, client):
-        """Checks every sector; what it holds now is what it holds from now on."""
+        """Checks every sector; the version found counts as durable from then on."""
         step = 1 << 20
         for offset in range(0, REGION, step):
             data = client.read(offset, step)
@@ -184,7 +185,7 @@ class Disk:
     def judge(self, number, found):
         low, high = self.must_survive(number), self.issued[number]
         if found == 0:
-            # Zeroes are what was there at first, or one of the trims that may have survived.
+            # Zeroes are the initial contents, or those of a trim that may have survived.
             trims = [v for v in self.trims.get(number, []) if low <= v <= high]
             found = max(trims, default=0)
         if not low <= found <= high:
@@ -217,7 +218,9 @@ def start_backing(path, command):
 
 
 def kill_backing(binary, config, kills, disk, choose, path, command):
-    """Kills the server of the backing store under the cache, then the cache or stops it."""
+    """Kills the server of the backing store while the cache runs, then the cache; the last round
+    only stops the cache.
+    """
     failed = 0
     with open("server.log", "ab") as log:
         for kill in range(kills + 1):
@@ -237,7 +240,7 @@ def kill_backing(binary, config, kills, disk, choose, path, command):
                     ["sh", "-c", f"sleep {moment:.3f}; kill -KILL {backing.pid}"]
                 )
                 client.failures_are_expected = True
-                # A write that has no room left waits for a store that does not come back.
+                # A write for which there is no room waits for a store that does not come back.
                 client.socket.settimeout(2)
                 try:
                     disk.work(client, time.monotonic() + moment + 0.5, choose)

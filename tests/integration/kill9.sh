@@ -1,4 +1,5 @@
-# A daemon killed at any moment keeps what it acknowledged. FOREBAY_KILLS says how many times.
+# A daemon that is killed at any moment keeps what it acknowledged. FOREBAY_KILLS is the number of
+# kills.
 . "$(dirname "$0")/lib.sh"
 need python3
 kills=${FOREBAY_KILLS:-25}

@@ -1,5 +1,5 @@
-# Common to all integration tests: a server with its own files, and words for its clients.
-# Sourced by each test; the runner gives it an empty directory to run in.
+# Common to all integration tests: a server with its own files, and helper functions for its
+# clients. Sourced by each test; the runner runs it in an empty directory.
 
 set -euo pipefail
 
@@ -15,8 +15,8 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 skip() { echo "$*"; exit 77; }
 need() { for tool; do command -v "$tool" >/dev/null || skip "no $tool here"; done; }
 
-# config [flash] [KEY=VALUE ...]: writes forebay.toml. Keys: dram, policy, ack, size, flash_size, flash_layout,
-# layout, backing.
+# config [flash] [KEY=VALUE ...]: writes forebay.toml. Keys: dram, policy, ack, size, flash_size,
+# flash_layout, layout, backing.
 config() {
     local dram=16MiB policy=write-back ack= size=256MiB flash= flash_size=64MiB flash_layout=log layout=offset
     local backing=$WORK/disk.img
@@ -34,7 +34,8 @@ config() {
         if [ -n "$flash" ]; then
             echo '[flash]'
             echo "path = \"$WORK/flash.img\""
-            # (Without spaces: scripts edit the line of the volume; and before the size, with which scripts end the section.)
+            # (Without spaces, because scripts edit the layout line of the volume; before the size,
+            # because scripts append keys of this section there.)
             echo "layout=\"$flash_layout\""
             echo "size = \"$flash_size\""
         fi
@@ -49,7 +50,7 @@ config() {
     } >forebay.toml
 }
 
-# start [ARGUMENT ...]: serves forebay.toml, and waits until clients are welcome.
+# start [ARGUMENT ...]: serves forebay.toml, and waits until the server accepts clients.
 start() {
     : >ready
     "$FOREBAY" serve --config forebay.toml "$@" >ready 2>>server.log &
@@ -62,7 +63,7 @@ start() {
     fail "the server said nothing for 30 s"
 }
 
-# stop: ends the server in order; its exit status is ours.
+# stop: stops the server in order, and returns its exit status.
 stop() {
     local pid=$SERVER
     SERVER=
@@ -70,7 +71,7 @@ stop() {
     wait "$pid"
 }
 
-# crash: ends the server as a power cut of the process would.
+# crash: kills the server, as a power cut of the process would.
 crash() {
     local pid=$SERVER
     SERVER=
@@ -78,14 +79,15 @@ crash() {
     wait "$pid" 2>/dev/null || true
 }
 
-# Another NBD server, at $EXPORT. kit ARGUMENT...: starts nbdkit with these; unkit: ends it.
+# Another NBD server, at $EXPORT. kit ARGUMENT...: starts nbdkit with these arguments; unkit: stops
+# it.
 STORE=$WORK/store.sock
 # shellcheck disable=SC2034
 EXPORT="nbd+unix:///?socket=$STORE"
 KIT=
 kit() {
     rm -f "$STORE" kit.pid
-    # It writes the file when it accepts connections; its socket is there before.
+    # nbdkit writes this file when it accepts connections; its socket exists earlier.
     nbdkit -f -P kit.pid -U "$STORE" "$@" &
     KIT=$!
     for _ in $(seq 200); do [ -s kit.pid ] && return 0; sleep 0.05; done
@@ -93,7 +95,7 @@ kit() {
 }
 unkit() { kill "$KIT"; wait "$KIT" || true; KIT=; }
 
-# refused STATUS WORDS COMMAND...: the command must end with that status and say these words.
+# refused STATUS REGEX COMMAND...: the command must end with this status, and its error must match.
 refused() {
     local status=$1 words=$2 got=0
     shift 2
@@ -102,8 +104,8 @@ refused() {
     grep -qiE -- "$words" refused.err || fail "said \"$(cat refused.err)\", not \"$words\": $*"
 }
 
-# io COMMAND...: commands of qemu-io on the export. A command that fails ends the test, and so does
-# data that does not match the pattern it was read with.
+# io COMMAND...: runs commands of qemu-io on the export. The test fails if a command fails, or if
+# data does not match the pattern of a read.
 io() {
     local commands=() command
     for command; do commands+=(-c "$command"); done
@@ -111,7 +113,7 @@ io() {
     ! grep -qi failed io.out || fail "qemu-io: $(cat io.out)"
 }
 
-# fails COMMAND: a command of qemu-io that the export must answer with an error, in time.
+# fails COMMAND: runs a command of qemu-io that the export must answer with an error, in time.
 fails() {
     local got=0
     timeout 120 qemu-io -f raw -c "$1" "$URI" >io.out 2>&1 || got=$?
@@ -119,7 +121,7 @@ fails() {
     grep -qE '(read|write|discard|flush) failed: ' io.out || fail "did not fail: $1 ($(cat io.out))"
 }
 
-# of VOLUME COMMAND...: a word for clients (default: io), on the export of that name.
+# of VOLUME COMMAND...: runs a helper for clients (default: io) on the export of this volume.
 of() {
     local URI="nbd+unix:///$1?socket=$WORK/nbd.sock"
     shift
@@ -129,7 +131,7 @@ of() {
     esac
 }
 
-# said WORDS: waits until the server has said that; messages may come a little later than what they are about.
+# said REGEX: waits for a message of the server; a message may come a little later than its event.
 said() {
     for _ in $(seq 100); do
         grep -qiE -- "$1" server.log && return 0
@@ -138,14 +140,14 @@ said() {
     fail "the server did not say \"$1\": $(cat server.log)"
 }
 
-# which KEY: the names of the volumes of which the status says that.
+# which KEY: prints the names of the volumes for which this key of the status is set and not zero.
 which() {
     status | python3 -c '
 import json, sys
 print(*[v["volume"] for v in json.load(sys.stdin)["volumes"] if v[sys.argv[1]]])' "$1"
 }
 
-# fill PIPE: fills a named pipe, which somebody has open and nobody reads. It takes no more data.
+# fill PIPE: fills a named pipe that is open but not read, until it accepts no more data.
 fill() {
     python3 -c '
 import os, sys

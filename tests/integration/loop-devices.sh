@@ -1,5 +1,5 @@
-# One file behind several loop devices is one store: who has it by one way is in the way of all others,
-# by name; different parts of a file are different stores.
+# A file behind several loop devices is one store: a process that uses it through one of them
+# excludes all others, and is named to them. Different parts of a file are different stores.
 . "$(dirname "$0")/lib.sh"
 need losetup qemu-io qemu-img
 [ "$(id -u)" = 0 ] || skip "not root"
@@ -9,12 +9,12 @@ more_cleanup() {
     [ -z "$mounted" ] || umount -l mnt 2>/dev/null || true
     for device in "${loops[@]}"; do losetup -d "$device" 2>/dev/null || true; done
 }
-# attach [ARGUMENT ...] FILE: makes a loop device, and names it in $loop.
+# attach [ARGUMENT ...] FILE: makes a loop device, and sets $loop to its name.
 attach() {
     loop=$(losetup --find --show "$@") || skip "no loop device here"
     loops+=("$loop")
 }
-# other STORE: a configuration of a second server.
+# other STORE: writes a configuration for a second server.
 other() {
     sed "s|^backing = .*|backing = \"$1\"|; s/nbd.sock/other.sock/; s/control.sock/other-control.sock/" \
         forebay.toml >other.toml
@@ -38,7 +38,7 @@ sed "s|^backing = .*|backing = \"$WORK/more.img\"\nsize = \"16MiB\"|; s/nbd.sock
 printf '[flash]\npath = "%s"\n' "$b" >>other.toml
 refused 1 "$b is $held" "$FOREBAY" serve --config other.toml --format
 refused 1 "$b is $held" "$FOREBAY" backing release "$b"
-# A partition of the other device.
+# A partition of the other loop device.
 if command -v addpart >/dev/null && addpart "$b" 1 2048 65536 2>/dev/null; then
     IFS=: read -r major minor <"/sys/class/block/${b#/dev/}p1/dev"
     mknod part b "$major" "$minor"
@@ -48,10 +48,10 @@ if command -v addpart >/dev/null && addpart "$b" 1 2048 65536 2>/dev/null; then
 else
     echo "no partitions of loop devices here: not tried"
 fi
-# The one that has it goes on.
+# The server that uses the file keeps working.
 io 'write -P 5 0 1M' 'read -P 5 0 1M'
 crash
-# Nothing of a lock stays behind.
+# No lock is left behind.
 other "$b"
 "$FOREBAY" serve --config other.toml >other.ready 2>other.log &
 second=$!
@@ -62,7 +62,7 @@ kill -TERM "$second"
 wait "$second" || fail "the other server: $(cat other.log)"
 second=
 
-# A file that is served, and gets a loop device only then.
+# A file that is already served when it gets a loop device.
 losetup -d "$a"
 losetup -d "$b"
 loops=()
@@ -75,7 +75,7 @@ losetup -d "$loop"
 loops=()
 stop
 
-# Parts of a file: two servers where they differ, one where they overlap.
+# Parts of a file: they can have a server each if they are disjoint, but not if they overlap.
 truncate -s 128M parts.img
 attach --offset 0 --sizelimit 64MiB parts.img
 a=$loop
@@ -98,7 +98,7 @@ wait "$second"
 second=
 stop
 
-# A file system that is mounted by another way.
+# A file system that is mounted through another loop device.
 if command -v mkfs.ext4 >/dev/null; then
     truncate -s 64M fs.img
     mkfs.ext4 -q fs.img
@@ -120,7 +120,7 @@ if command -v mkfs.ext4 >/dev/null; then
     fi
 fi
 
-# A device with layout = "tail" that grows: its header is found where the end was.
+# A device with layout = "tail" that grows: its header is found at the former end.
 truncate -s 64M tail.img
 attach tail.img
 config backing="$loop" size= layout=tail

@@ -1,4 +1,4 @@
-"""Evaluates every alert and every query of the dashboard with a Prometheus that scrapes a server.
+"""Evaluates every alert and every dashboard query with a Prometheus that scrapes a server.
 
 monitoring.py API alerts.yml grafana-dashboard.json
 """
@@ -10,12 +10,12 @@ import urllib.parse
 import urllib.request
 
 SERIES = re.compile(r"\b(?:forebay_\w+|up)\b(?:\{[^}]*\})?")
-# What Grafana puts in.
+# Values that Grafana would insert.
 VARIABLES = {"$__rate_interval": "30s", "$instance": ".*", "$volume": ".*"}
 
 
 def get(path, **parameters):
-    """An answer of the HTTP API; an error there is an answer, too."""
+    """Returns an answer of the HTTP API; an error status counts as an answer, too."""
     url = f"{api}{path}?{urllib.parse.urlencode(parameters)}"
     try:
         with urllib.request.urlopen(url, timeout=30) as answer:
@@ -25,7 +25,7 @@ def get(path, **parameters):
 
 
 def rows(query):
-    """The series that a query gives now."""
+    """Returns the series that a query yields now."""
     answer = get("/api/v1/query", query=query)
     if answer["status"] != "success":
         sys.exit(f"{query}: {answer['error']}")
@@ -33,7 +33,7 @@ def rows(query):
 
 
 def check_alerts(path):
-    """Every rule of the file is loaded and healthy, and what it looks at is there."""
+    """Checks that every rule of the file is loaded and healthy, and that its series exist."""
     with open(path, encoding="utf-8") as file:
         written = re.findall(r"- alert: (\w+)", file.read())
     groups = get("/api/v1/rules")["data"]["groups"]
@@ -54,7 +54,7 @@ def check_alerts(path):
 
 
 def check_dashboard(path):
-    """Every query of every panel gives something, and so does every variable."""
+    """Checks that every query of every panel, and every variable, yields something."""
     with open(path, encoding="utf-8") as file:
         dashboard = json.load(file)
     count = 0
@@ -86,7 +86,7 @@ def check_dashboard(path):
 
 
 def filled(query):
-    """A query as Grafana sends it."""
+    """Returns a query as Grafana sends it."""
     for variable, value in VARIABLES.items():
         query = query.replace(variable, value)
     assert "$" not in query, query

@@ -1,4 +1,4 @@
-# Names of volumes with any characters: what is ordered for one reaches that one.
+# Names of volumes may contain any characters: an order for a volume reaches that volume.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 names=('vm1' 'vm1#x' 'vm1?x' 'a "b" c' 'a%20b' 'ü/..')
@@ -11,7 +11,7 @@ done >>forebay.toml
 start
 for n in "${!names[@]}"; do of "${encoded[n]}" "write -P 1 0 4k" flush 'read -P 1 0 4k'; done
 for n in "${!names[@]}"; do
-    # By somebody else.
+    # Another program changes the store.
     head -c 4k /dev/zero | tr '\0' '\2' | dd of="$n.img" conv=notrunc status=none
     of "${encoded[n]}" 'read -P 1 0 4k'
     ctl invalidate "${names[n]}" >/dev/null || fail "${names[n]} cannot be invalidated"

@@ -1,5 +1,5 @@
-# An export of another NBD server as the backing store: sizes, trims, read-only exports, and what
-# is kept when that server is killed.
+# An export of another NBD server as the backing store: sizes, trims, read-only exports, and which
+# data survives when that server is killed.
 . "$(dirname "$0")/lib.sh"
 need nbdkit nbdinfo nbdcopy qemu-io python3
 for plugin in file --filter=cache --filter=blocksize-policy --filter=nozero; do
@@ -7,14 +7,14 @@ for plugin in file --filter=cache --filter=blocksize-policy --filter=nozero; do
         nbdkit "$plugin" null --dump-plugin >/dev/null 2>&1 || skip "nbdkit here has no $plugin"
 done
 
-# Nobody there, and words that are no address.
+# No server at the address, and words that are not an address.
 config backing="$EXPORT" size=
 refused 1 "cannot connect" "$FOREBAY" serve --config forebay.toml
 config backing="https://host/x" size=
 refused 2 "nbd://HOST" "$FOREBAY" serve --config forebay.toml
 
-# Written through memory only, in blocks of 4 KiB, without zeroing: what comes back is what was
-# written, and the store behind the header is what clients saw.
+# Written through memory only, in blocks of 4 KiB, without zeroing: data reads back as written, and
+# the store after its header is what clients saw.
 for how in "" "--filter=nozero" "--filter=blocksize-policy"; do
     rm -f disk.img flash.img
     truncate -s 65M disk.img
@@ -45,7 +45,7 @@ assert seen == data, "clients saw other data than they wrote"
 END
 done
 
-# A server that takes no writes: the volume is read-only, and needs a header that is there.
+# A server that accepts no writes: the volume is read-only, and needs an existing header.
 kit -r file disk.img
 config dram=4MiB backing="$EXPORT" size=
 start
@@ -61,7 +61,7 @@ unkit
 kit --filter=fua --filter=noextents eval get_size="echo 64M" pread="head -c \$3 /dev/zero" pwrite="cat >/dev/null" can_write="exit 0" can_flush="exit 3"
 config dram=4MiB backing="$EXPORT" size= layout=none
 refused 1 "no flush" "$FOREBAY" serve --config forebay.toml
-# It serves a volume that is read-only, without a header, and does not fail the other volumes.
+# It can serve a read-only volume without a header, and does not make the other volumes fail.
 sed -i '/^layout = /a read_only = true' forebay.toml
 reads_zeroes() { # reads_zeroes VOLUME
     qemu-io -r -f raw -c 'read -P 0 0 4096' -c flush "nbd+unix:///$1?socket=$WORK/nbd.sock" >io.out 2>&1 ||
@@ -89,7 +89,7 @@ sed -i 's/^layout = "none"/layout = "offset"/' forebay.toml
 refused 1 "no flush.*layout" "$FOREBAY" serve --config forebay.toml
 unkit
 
-# The other server goes while the cache runs: the log, the status and a failed order say so.
+# The other server dies while the cache runs: the log, the status and a failed order report it.
 rm -f disk.img flash.img
 truncate -s 65M disk.img
 kit file disk.img
@@ -108,8 +108,8 @@ refused 1 "vm1: .*$gone" "$FOREBAY" ctl destage --config forebay.toml
 said "volume vm1 failed because .*$gone"
 crash
 
-# It goes during a quiesce, which then cannot end. What the server itself writes to the headers of the other
-# stores meanwhile is no change by other programs.
+# It dies during a quiesce, which then cannot end. What Forebay itself meanwhile writes to the
+# headers of the other stores does not count as a change by other programs.
 rm -f disk.img flash.img
 truncate -s 65M disk.img
 kit file disk.img
@@ -131,8 +131,8 @@ sleep 2.5
 [ "$(grep -c "could not be read: vm2" server.log)" = 1 ] || fail "not said once: $(cat server.log)"
 crash
 
-# The other server is killed, first one that keeps what it has answered, then one that forgets what
-# it was not told to flush.
+# The other server is killed: first one that keeps everything it acknowledged, then one that loses
+# what it was not told to flush.
 config flash dram=4MiB flash_size=24MiB size=64MiB backing="$EXPORT"
 for how in "file disk.img" "--filter=cache file disk.img cache=writeback"; do
     rm -f disk.img flash.img

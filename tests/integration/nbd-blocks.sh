@@ -1,13 +1,15 @@
-# Backing stores behind NBD with large blocks: the header and the fingerprint respect them.
+# Backing stores behind NBD with large blocks: accesses to the header and the fingerprint respect
+# them.
 . "$(dirname "$0")/lib.sh"
 need nbdkit nbdinfo qemu-io python3
 nbdkit --filter=blocksize-policy null --dump-plugin >/dev/null 2>&1 || skip "nbdkit here has no blocksize-policy"
-in_blocks() { # in_blocks MINIMUM: serves disk.img in blocks of that size, and refuses all else
+in_blocks() { # in_blocks MINIMUM: serves disk.img in blocks of this size, and rejects all else
     kit --filter=blocksize-policy file disk.img \
         blocksize-minimum="$1" blocksize-preferred=64K blocksize-error-policy=error
 }
-# change_piece START SIZE: another program changes what one piece of the fingerprint covers
-# (crates/engine/src/fingerprint.rs) that begins within a block of the volume of SIZE bytes at START.
+# change_piece START SIZE: changes, as another program would, the data covered by one piece of the
+# fingerprint (crates/engine/src/fingerprint.rs) that begins within a block, for a volume of SIZE
+# bytes at START.
 change_piece() {
     python3 - "$1" "$2" <<'END'
 import sys
@@ -36,14 +38,14 @@ for minimum in 4K 64K; do
         start || fail "no start with blocks of $minimum and layout $layout: $(cat server.log)"
         io 'write -P 1 8M 16M' 'write -P 2 1000k 512' flush 'read -P 1 8M 16M'
         stop
-        # As Forebay left it: what flash holds counts.
+        # Unchanged since Forebay used it: the contents of flash are valid.
         start || fail "no second start with blocks of $minimum and layout $layout: $(cat server.log)"
         ! grep -q "used without Forebay" server.log || fail "its own store looks changed: $(cat server.log)"
         io 'read -P 1 8M 16M' 'read -P 2 1000k 512'
         stop
         [ $layout = none ] || "$FOREBAY" backing info "$EXPORT" | grep -q "unchanged since Forebay last used" ||
             fail "backing info: $("$FOREBAY" backing info "$EXPORT")"
-        # Others change the store: so do the fingerprints of both notes.
+        # Another program changes the store, and thus the fingerprints of both records.
         size=$(nbdinfo --size "$EXPORT")
         case $layout in
             offset) changed=$(change_piece $((1 << 20)) $((size - (1 << 20)))) ;;
@@ -54,7 +56,7 @@ for minimum in 4K 64K; do
         said "used without Forebay"
         io "read -P 0x77 $changed 4096"
         stop
-        # A header of one layout is given up for another one.
+        # The header of one layout is given up for another layout.
         case $layout in offset) other="tail" ;; tail) other=none ;; none) other=offset ;; esac
         rm -f flash.img
         sed -i "s/^layout = .*/layout = \"$other\"/" forebay.toml
@@ -66,7 +68,8 @@ for minimum in 4K 64K; do
     done
 done
 
-# The header at the former end of an enlarged store is found, and given up, though it lies within a block.
+# The header at the former end of an enlarged store is found, and given up, although it is within a
+# block.
 rm -f disk.img
 truncate -s $((65 * 1024 + 4))K disk.img
 in_blocks 4K

@@ -1,15 +1,15 @@
-# An NBD server that keeps a backing store hangs. A first signal waits for it, a second one leaves dirty data
-# on flash and ends; so it does while a client waits for a reply.
+# The NBD server of a backing store hangs. After a first signal the server waits for it; after a
+# second signal it leaves dirty data on flash and ends, even while a client waits for a reply.
 . "$(dirname "$0")/lib.sh"
 need nbdkit nbdcopy qemu-io
 hang() { kill -STOP "$KIT"; }
-rekit() { # another server in place of the one that hangs
+rekit() { # starts another server in place of the one that hangs
     kill -KILL "$KIT"
     wait "$KIT" 2>/dev/null || true
     kit file disk.img
 }
 running() { kill -0 "$SERVER" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$SERVER/status" 2>/dev/null; }
-# ends: the server ends in time after a second signal; its exit status is ours.
+# ends: sends a second signal, after which the server must end in time; returns its exit status.
 ends() {
     local pid=$SERVER
     kill -TERM "$pid"
@@ -40,7 +40,7 @@ for ack in flash dram; do
     rekit
     start
     io 'read -P 1 0 8M'
-    # A store that answers again within the stop gets all data.
+    # A store that responds again during the stop gets all data.
     io 'write -P 2 0 8M' flush
     hang
     kill -TERM "$SERVER"
@@ -52,7 +52,7 @@ for ack in flash dram; do
     rekit
 done
 
-# A client waits for a reply that the store owes.
+# A client waits for a reply that depends on the store.
 for ack in flash dram; do
     sed -i "s/^acknowledge.*/acknowledge = \"$ack\"/" forebay.toml
     start
@@ -73,7 +73,7 @@ for ack in flash dram; do
     stop
 done
 
-# Without a flash tier, a second signal ends a stop if nothing is dirty, and not if something is.
+# Without a flash tier, a second signal ends a stop only if nothing is dirty.
 begin_without_flash() {
     rm -f disk.img flash.img
     truncate -s 65M disk.img

@@ -1,5 +1,6 @@
-# A read-only export whose header nobody can write: its flash tier starts again and again, and the dirty data of other
-# volumes stays in reach. If somebody else opens the store for writing, its cached data is dropped.
+# A read-only export whose header cannot be written: its flash tier is valid at every start, and the
+# dirty data of other volumes stays accessible. If another server opens the store for writing, its
+# cached data is dropped.
 . "$(dirname "$0")/lib.sh"
 need nbdkit qemu-io
 
@@ -8,13 +9,13 @@ both() {
     config flash dram=4MiB flash_size=32MiB backing="$EXPORT" size=
     sed -i "s|^\[serve\]|[[volume]]\nname = \"vm2\"\nbacking = \"$WORK/vm2.img\"\nsize = \"16MiB\"\n&|" forebay.toml
 }
-reads() { # reads COMMAND...: on vm1, which cannot be opened for writing
+reads() { # reads COMMAND...: runs commands on vm1, which cannot be opened for writing
     local commands=() command
     for command; do commands+=(-c "$command"); done
     qemu-io -r -f raw "${commands[@]}" "nbd+unix:///vm1?socket=$WORK/nbd.sock" >io.out 2>&1 || fail "qemu-io: $(cat io.out)"
     ! grep -qi failed io.out || fail "qemu-io: $(cat io.out)"
 }
-writable() { # writable COMMAND...: another server opens the store alone
+writable() { # writable COMMAND...: another server opens only the store, and runs commands on it
     kit file disk.img
     alone
     start
@@ -35,7 +36,7 @@ for n in 1 2 3; do
     if [ "$n" = 2 ]; then crash; else stop; fi
 done
 unkit
-# Somebody writes where no sample of the contents would show it.
+# A write that no sample of the contents would detect.
 writable 'write -P 2 9M 4k' flush
 kit -r file disk.img
 both

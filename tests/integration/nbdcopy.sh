@@ -1,5 +1,5 @@
-# What nbdcopy brings in comes out again, over several connections, and is on the backing store
-# after a clean stop. FOREBAY_COPY_MIB changes the amount.
+# Data copied in with nbdcopy comes out unchanged, over several connections, and is on the backing
+# store after a clean stop. FOREBAY_COPY_MIB is the amount.
 . "$(dirname "$0")/lib.sh"
 need nbdcopy
 mib=${FOREBAY_COPY_MIB:-512}
@@ -11,5 +11,5 @@ nbdcopy "$URI" out.img
 cmp in.img out.img || fail "what came out is not what went in"
 rm out.img
 stop
-# Layout "offset": data begin behind the first MiB.
+# Layout "offset": data begin after the first MiB.
 cmp in.img <(tail -c +1048577 disk.img) || fail "the backing store is not the whole truth"

@@ -1,4 +1,4 @@
-# The export is offered as documented, by name, as the default, and in the list.
+# The export has the documented properties, by name, as the default, and in the list.
 . "$(dirname "$0")/lib.sh"
 need nbdinfo
 config

@@ -1,4 +1,4 @@
-"""An NBD client in a few lines, for tests that misuse the protocol."""
+"""A minimal NBD client for tests that misuse the protocol."""
 
 import socket
 import struct
@@ -8,7 +8,7 @@ REQUEST = 0x25609513
 
 
 def take(s, n):
-    """Exactly so many bytes."""
+    """Receives exactly `n` bytes."""
     got = bytearray(n)
     view = memoryview(got)
     while view:
@@ -19,16 +19,16 @@ def take(s, n):
 
 
 def dial(path):
-    """A connection on which nothing was said."""
+    """Opens a connection, without a handshake."""
     s = socket.socket(socket.AF_UNIX)
-    # If either side waits for the other, this ends it.
+    # Ends the test if both sides wait for each other.
     s.settimeout(60)
     s.connect(path)
     return s
 
 
 def connect(path):
-    """A connection to the export vm1, ready for requests."""
+    """Opens a connection to the export vm1, ready for requests."""
     s = dial(path)
     take(s, 18)
     s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 1, 3) + b"vm1")
@@ -37,5 +37,5 @@ def connect(path):
 
 
 def request(command, offset, length, cookie=7):
-    """The head of a request."""
+    """Returns the header of a request."""
     return struct.pack(">IHHQQI", REQUEST, 0, command, cookie, offset, length)

@@ -1,5 +1,5 @@
-# The names of files that a start creates are durable before the first client: the kernel is asked to
-# sync the directory of each after the file has got its name.
+# The names of files that a start creates are durable before the first client: the directory of each
+# file is synced after the file got its name.
 . "$(dirname "$0")/lib.sh"
 need strace python3
 strace -o /dev/null true 2>/dev/null || skip "strace cannot trace here"

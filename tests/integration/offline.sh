@@ -1,9 +1,9 @@
-# Without a server: `flash recover` brings everything dirty to the store, names what cannot be read and brings
-# the rest; what is left then is given up only when the user says so.
+# Without a server: `flash recover` writes everything dirty to the store, names what cannot be read,
+# and writes the rest; dirty data that remains is given up only at the user's request.
 . "$(dirname "$0")/lib.sh"
 need qemu-io python3
 config flash size=64MiB
-# store OFFSET LENGTH PATTERN: the store alone has that.
+# store OFFSET LENGTH PATTERN: checks that the store alone has this data.
 store() {
     cmp -n "$2" <(tail -c +$((1048577 + $1)) disk.img) <(head -c "$2" /dev/zero | tr '\0' "\\$3") \
         || fail "not on the store: $*"
@@ -23,7 +23,7 @@ dirty false
 store 0 8388608 001
 store 33554432 65536 002
 "$FOREBAY" flash info --json flash.img | grep -q '"dirty_blocks": 0' || fail "$("$FOREBAY" flash info flash.img)"
-# A copy of the flash device does as well, where that takes no writes any more.
+# A copy of the flash device can be used, too, if the device accepts no more writes.
 mv flash.img flash.former
 mv disk.img disk.former
 mv disk.copy disk.img
@@ -32,7 +32,7 @@ sed 's/flash.img/copy.img/' forebay.toml >copy.toml
 store 0 8388608 001
 mv disk.former disk.img
 mv flash.former flash.img
-# A server takes both over.
+# A server takes over both.
 start
 io 'read -P 1 0 8M' 'read -P 2 32M 64k' 'write -P 3 0 64k' 'write -P 4 40k 4k' 'write -P 5 1M 64k' flush
 crash
@@ -51,7 +51,7 @@ store 45056 20480 003
 store 1048576 65536 005
 dirty true
 refused 1 'dirty' "$FOREBAY" serve --config forebay.toml --format
-# A policy that keeps nothing dirty is not taken up, and the block is named.
+# A policy that keeps nothing dirty is rejected, and the block is named.
 start
 refused 1 'block 10 ' ctl set --write-policy write-through
 status | grep -q '"write_policy": "write-back"' || fail "the policy has changed"

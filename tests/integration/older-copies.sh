@@ -1,15 +1,17 @@
-# Older copies of a device from within the last run, put back after a kill or a stop: each is refused, or
-# named with what became of it; what was flushed is never served older without a word.
+# Older copies of a device, from within the last run, are put back after a kill or a stop: each is
+# rejected, or reported with the consequence; flushed data is never silently served in an older
+# version.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 config flash dram=8MiB flash_size=48MiB size=128MiB
 printf '[flush]\nstamp_every = "200ms"\n' >>forebay.toml
-# fill PATTERN: flushes 40 MiB of it, more than memory takes, and more than flash has regions for.
+# fill PATTERN: writes and flushes 40 MiB of it, more than fits in memory, and more than flash has
+# regions for.
 fill() { io "write -P $1 0 20M" flush "write -P $1 64M 20M" flush; }
 has() { io "read -P $1 0 20M" "read -P $1 64M 20M"; }
-# Whatever changed is in a stamp by then.
+# Waits until all changes are covered by a stamp.
 stamped() { sleep 1; }
-# copy FILE NAME: as a snapshot of the device at this moment.
+# copy FILE NAME: makes a snapshot of the device.
 copy() { cp --sparse=always "$1" "$2"; }
 older() { said "vm1.*older copy"; }
 refuses() {
@@ -17,7 +19,7 @@ refuses() {
         timeout 60 "$FOREBAY" serve --config forebay.toml
 }
 
-# 1. The store, as it was under a quiesce, after a clean stop that came later.
+# 1. The store, as it was during a quiesce, put back after a later clean stop.
 start
 fill 1
 ctl quiesce >/dev/null
@@ -30,12 +32,12 @@ cp quiet.img disk.img
 : >server.log
 start
 older
-has 1 # It is whole, and is served as it is.
+has 1 # It is consistent, and is served as it is.
 crash
 cp newer.img disk.img # (With a store from before the last start.)
 rm -f flash.img disk.img
 
-# 2. Flash, as it was earlier in the run, after a kill under load.
+# 2. Flash, as it was earlier in the run, put back after a kill under load.
 start
 fill 3
 stamped
@@ -54,7 +56,7 @@ mv newer.flash flash.img
 start
 has 4
 
-# 3. The store, as it was earlier in the run, after a kill under load.
+# 3. The store, as it was earlier in the run, put back after a kill under load.
 fill 6
 stamped
 copy disk.img older.img
@@ -68,12 +70,13 @@ wait "$load" 2>/dev/null || true
 mv disk.img newer.img
 cp older.img disk.img
 refuses
-refuses # However often it is tried.
+refuses # Every time.
 mv newer.img disk.img
 start
 has 7
 
-# 4. The store, as it was earlier in the run, where flash still has all that it lacks: it is completed.
+# 4. The store, as it was earlier in the run, while flash still has everything that it lacks: it is
+#    completed.
 stop
 rm -f disk.img flash.img
 start
@@ -106,7 +109,7 @@ mv flash.img spent.flash # The store alone has everything.
 start
 io "${reads[@]}"
 
-# 5. The same, but for a trim of what is not cached, which the log does not have: refused.
+# 5. As before, but with a trim of uncached blocks, which is not in the log: rejected.
 stop
 rm -f disk.img flash.img
 start
@@ -125,7 +128,7 @@ start
 io "read -P 2 0 64k" "read -P 1 64k 1M" "read -P 0 100M 1M"
 fill 7
 
-# 6. Under write-through the store is the whole truth: an older flash tier costs its contents, no more.
+# 6. Under write-through the store has all data: an older flash tier only loses its contents.
 stop
 sed -i 's/^write_policy.*/write_policy = "write-through"/' forebay.toml
 start

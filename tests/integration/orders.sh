@@ -1,4 +1,4 @@
-# As many orders as are carried out at a time, and more: those are refused, and a stop is not.
+# More orders than can be carried out at a time: the excess ones are rejected, but a stop is not.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 config flash

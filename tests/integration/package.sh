@@ -1,5 +1,5 @@
-# The Debian package: installed into a directory, its binary serves the example configuration, and the unit, manual
-# pages and completions are there.
+# The Debian package, unpacked into a directory: its binary serves the example configuration, and
+# the unit, manual pages and completions are there.
 . "$(dirname "$0")/lib.sh"
 need dpkg-deb dpkg strip objdump gzip qemu-io
 COMPRESS=none FOREBAY=$FOREBAY OUT=$WORK/out "$ROOT/scripts/package.sh" deb || fail "no package"
@@ -17,19 +17,19 @@ bash -n root/usr/share/bash-completion/completions/forebay
 gzip -dc root/usr/share/man/man1/forebay-serve.1.gz | grep '^\.TH' >/dev/null || fail "no manual page"
 [ "$(root/usr/bin/forebay --version)" = "$("$FOREBAY" --version)" ] || fail "another version"
 [ "$(stat -c %s root/usr/bin/forebay)" -lt "$(stat -c %s "$FOREBAY")" ] || fail "it is not stripped"
-# Every command has its page.
+# Every command has a manual page.
 for command in $(root/usr/bin/forebay help | sed -n '/^Commands:/,/^$/s/^  \([a-z]\+\) .*/\1/p'); do
     [ "$command" = help ] || [ -s "root/usr/share/man/man1/forebay-$command.1.gz" ] || fail "no page of $command"
 done
 [ -n "${command-}" ] || fail "no commands: $(root/usr/bin/forebay help)"
-# The unit starts what the package has.
+# The unit starts the binary of the package.
 started=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' root/usr/lib/systemd/system/forebay.service)
 [ -x "root$started" ] || fail "the unit starts $started"
 if command -v systemd-analyze >/dev/null; then
     mkdir units
     sed "s|/usr/bin/forebay|$WORK/root&|" root/usr/lib/systemd/system/forebay.service >units/forebay.service
     systemd-analyze verify --man=no units/forebay.service >verify 2>&1 || fail "the unit: $(cat verify)"
-    # (What it does not understand it passes over.)
+    # (systemd ignores directives that it does not understand, with a warning.)
     [ ! -s verify ] || fail "the unit: $(cat verify)"
 fi
 sed "s|/var/lib/forebay|$WORK|; s|/run/forebay|$WORK|" root/usr/share/doc/forebay/examples/forebay.toml >forebay.toml

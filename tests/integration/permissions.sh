@@ -1,5 +1,5 @@
-# What the server creates is for its own user only, whatever the umask; sockets are for whom the
-# configuration names.
+# Files that the server creates are accessible only to its own user, whatever the umask; sockets are
+# accessible to those whom the configuration names.
 . "$(dirname "$0")/lib.sh"
 for mask in 000 077; do
     rm -rf -- *

@@ -11,11 +11,12 @@ import time
 from nbdsocket import BLOCK, connect, request, take
 
 COUNT = 4000
-# Replies that wait for their client may hold 12 MiB where it has no rivals; a block and its reply hold 4.5 KiB.
+# Replies waiting for a client without competitors may take 12 MiB; a block and its reply take 4.5
+# KiB.
 READS_MAX = 2700
-# More than that, and 64 KiB of requests, and what both sockets keep.
+# More than READS_MAX plus 64 KiB of requests plus the buffers of both sockets.
 READS_TOO_MANY = 8000
-# The server takes back the memory of a connection at rest.
+# Seconds to wait until the server has taken back the memory of an idle connection.
 REST = 1.5
 
 
@@ -50,7 +51,7 @@ assert sorted(reply(s) for _ in range(COUNT)) == list(range(COUNT))
 time.sleep(REST)
 send_reads(s, READS_MAX)
 take_reads(s, READS_MAX)
-# Of more than that the server reads the rest once replies are taken.
+# With more requests, the server reads the rest only as replies are taken.
 time.sleep(REST)
 sender = threading.Thread(target=send_reads, args=(s, READS_TOO_MANY))
 sender.start()

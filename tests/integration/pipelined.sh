@@ -1,4 +1,4 @@
-# A client that sends thousands of requests before it reads a reply gets all of its replies.
+# A client that sends thousands of requests before it reads a reply gets all its replies.
 . "$(dirname "$0")/lib.sh"
 need python3
 for flash in "" flash; do

@@ -1,4 +1,4 @@
-# qemu-img converts into the cache, compares and converts back.
+# qemu-img converts an image into the cache, compares it and converts it back.
 . "$(dirname "$0")/lib.sh"
 need qemu-img
 config flash

@@ -1,5 +1,5 @@
-# A recording whose file accepts no data holds up neither clients nor the stop: dirty data is destaged
-# first, and the stop says that the recording is incomplete.
+# A recording whose file accepts no data delays neither clients nor the stop: dirty data is destaged
+# first, and the stop reports that the recording is incomplete.
 . "$(dirname "$0")/lib.sh"
 need qemu-io python3
 config

@@ -1,4 +1,4 @@
-# What clients do is recorded as a trace, with latencies and hashes; nothing is missing.
+# Requests of clients are recorded as a trace, with latencies and hashes; nothing is missing.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 config
@@ -9,7 +9,7 @@ stop
 "$FOREBAY" trace info --json x.parquet >info
 grep -qE '"reads": 2\b' info || fail "$(cat info)"
 grep -qE '"writes": 2\b' info || fail "$(cat info)"
-# Of a sample it says how many requests there were.
+# A sampled trace contains the number of all requests.
 start --record s.parquet --sample 0.5:0
 qemu-io -f raw -c 'write 0 64k' -c 'read 0 128k' "$URI" >/dev/null
 stop
@@ -19,14 +19,14 @@ of=$(sed -nE 's/.*"of_requests": ([0-9]+).*/\1/p' info)
 [ "$of" -ge 2 ] || fail "$(cat info)"
 grep -qE "$of requests arrived; .*s.parquet contains [0-9]+ of them, whole or in part, because only a sample of 50.0 % of the 4 KiB regions is recorded" server.log \
     || fail "it was not said what was kept"
-# Started again with the same command, it leaves the first recording alone.
+# Started again with the same command, the server does not touch the first recording.
 before=$(md5sum <x.parquet)
 start --record x.parquet
 qemu-io -f raw -c 'read 0 4k' "$URI" >/dev/null
 stop
 [ "$(md5sum <x.parquet)" = "$before" ] || fail "the first recording was overwritten"
 "$FOREBAY" trace info --json x-2.parquet | grep -qE '"reads": 1\b' || fail "no second recording"
-# One that was cut off by a kill is left alone and named, with the command that rescues what it has.
+# A recording interrupted by a kill is left alone, and is named to the user.
 start --record killed.parquet
 io 'write -P 3 0 64k'
 crash
@@ -36,8 +36,8 @@ stop
 grep -q 'killed.parquet.partial is left over from an interrupted recording and is empty' server.log \
     || fail "the recording that was cut off was not named"
 [ -f killed.parquet.partial ] && [ -f killed-2.parquet ] || fail "it was not left alone"
-# After a save (there is one a minute), the command that the server advises recovers everything until then,
-# and takes nothing from the recording that was cut off.
+# After a save (there is one per minute), the command that the server recommends recovers everything
+# up to that save, and takes nothing away from the interrupted recording.
 start --record saved.parquet
 io 'write -P 3 0 64k' 'read 0 64k'
 for _ in $(seq 900); do [ -s saved.parquet.partial.index ] && break; sleep 0.1; done
@@ -56,7 +56,7 @@ for file in saved.parquet saved.parquet.partial; do
     "$FOREBAY" trace info --json "$file" >info
     grep -qE '"writes": 1\b' info || fail "$file: $(cat info)"
 done
-# A recording that fails says so at once, and is nothing to clients, stores and the stop.
+# A recording that fails reports it at once, and affects neither clients, nor stores, nor the stop.
 start --record /dev/full
 "$FOREBAY" load zipf:blocks=1Ki,write=0.1 --target "$URI" --write --requests 300000 >/dev/null
 for _ in $(seq 100); do
@@ -74,14 +74,14 @@ io 'write -P 7 0 64k' 'read -P 7 0 64k'
 stop || fail "the stop failed with the recording"
 cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\7') \
     || fail "not destaged"
-# One that fails at the very end: the same.
+# A recording that fails at the very end behaves the same way.
 : >server.log
 start --record /dev/full
 io 'write -P 8 0 64k'
 ! grep -q 'the recording has failed' server.log || fail "it has not failed yet"
 stop || fail "the stop failed with the recording"
 grep -q 'the recording has failed' server.log || fail "the stop did not say it"
-# A limit on the size of files is a full disk, and does not end the server. (The header of the store
+# A limit on file sizes acts like a full disk, and does not end the server. (The header of the store
 # lies below it.)
 : >ready
 (ulimit -f 600; exec "$FOREBAY" serve --config forebay.toml --record limit.parquet) >>ready 2>server.log &

@@ -1,9 +1,9 @@
-# A start that takes long: operators are answered from the first moment, clients when the cache is
-# ready; the service manager hears how far it is; and a start that is ended changes nothing.
+# A start that takes long: operators are answered from the first moment, clients once the cache is
+# ready; the service manager is told of the progress; and a start that is cancelled changes nothing.
 . "$(dirname "$0")/lib.sh"
 need qemu-io python3
 
-# A service manager, as far as a service sees it: a line for each message.
+# A service manager, as far as a service sees it: prints a line for each message.
 python3 -u -c '
 import socket
 manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -16,7 +16,7 @@ more_cleanup() { kill "$manager" 2>/dev/null || true; }
 for _ in $(seq 100); do [ -S notify.sock ] && break; sleep 0.05; done
 export NOTIFY_SOCKET=$WORK/notify.sock
 
-# A crash with several regions on flash that are full, and one that is not.
+# A crash with several full regions on flash, and one that is not full.
 config flash
 sed -i 's|^size = "64MiB"|size = "64MiB"\nregion_size = "4MiB"|' forebay.toml
 start
@@ -26,7 +26,7 @@ io 'write -P 7 0 26M' flush
     || fail "$(status)"
 crash
 
-# Flash that takes its time.
+# A slow flash device.
 sed -i 's|^size = "64MiB"|size = "64MiB"\nshape = "crawl"|' forebay.toml
 printf '[shape.crawl]\nread_latency = "150ms"\nparallelism = 1\n' >>forebay.toml
 begin() {
@@ -50,7 +50,7 @@ ctl top --count 1 --every 200ms | grep -q '^recovering: ' || fail "top says noth
 ! grep -q READY told || fail "ready before it was: $(cat told)"
 grep -q '^STATUS=recovering: .* EXTEND_TIMEOUT_USEC=60000000$' told || fail "told: $(cat told)"
 
-# A signal ends it, and so does an operator.
+# A signal cancels the start, and so does an operator.
 kill -TERM "$SERVER"
 wait "$SERVER" || fail "a start that is ended is a failure"
 SERVER=
@@ -61,7 +61,7 @@ ctl stop >/dev/null
 wait "$SERVER" || fail "a start that an operator ends is a failure"
 SERVER=
 
-# An order that needs the cache waits for it. If the start ends first, the order has failed.
+# An order that needs the cache waits for it, and fails if the start ends first.
 for order in destage release; do
     begin
     ctl stop --$order >/dev/null 2>refused &
@@ -75,7 +75,7 @@ for order in destage release; do
     grep -q 'stopped, but before the cache was ready, so it' refused || fail "said: $(cat refused)"
 done
 
-# Nothing is lost by any of that.
+# None of this loses any data.
 sed -i '/^shape/d; /^\[shape/,$d' forebay.toml
 : >told
 start

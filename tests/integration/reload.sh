@@ -1,9 +1,9 @@
-# SIGHUP: the configuration is read again; what can be applied is, what cannot is named, and a wrong
-# file changes nothing.
+# SIGHUP: the server reads the configuration again. Applicable changes are applied, others are
+# named, and an invalid file changes nothing.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 
-# reload: the file is read again, and the log is a new one.
+# reload: lets the server read the file again, with an empty log.
 reload() { : >server.log; kill -HUP "$SERVER"; }
 
 config flash size=64MiB
@@ -26,15 +26,16 @@ status >status.json
 grep -q '"write_policy": "write-through"' status.json || fail "the policy is the old one"
 grep -q '"dram_blocks": 2048' status.json || fail "the size of memory is the old one"
 cmp -n 1048576 <(tail -c +1048577 disk.img) <(head -c 1M /dev/zero | tr '\0' '\1') || fail "not destaged"
-# What was changed by hand is compared with what runs, not with what the file said before.
+# The file is compared with the current settings, including changes by hand, and not with its
+# earlier contents.
 ctl set --write-policy write-back >/dev/null
 reload
 said 'cache.write_policy is now write-through'
-# More memory than at the start takes a restart.
+# More memory than at the start requires a restart.
 sed -i 's/^dram.*/dram = "1GiB"/' forebay.toml
 reload
 said 'cache.dram was not changed: .*restart'
-# A wrong file.
+# An invalid file.
 cp forebay.toml good.toml
 echo 'no_such_key = 1' >>forebay.toml
 sed -i 's/^write_policy.*/write_policy = "write-back"/' forebay.toml
@@ -47,7 +48,7 @@ said 'nothing was changed'
 ! grep -qi 'stopping' server.log || fail "it says that it stops, and does not"
 mv good.toml forebay.toml
 io 'read -P 1 0 1M'
-# The new idle timeout holds for new clients.
+# The new idle timeout applies to new clients.
 if command -v python3 >/dev/null; then
     : >server.log
     python3 - <<'PYTHON' || fail "an idle client is not sent away"
@@ -63,7 +64,8 @@ PYTHON
     said 'closed 1 NBD connections: they were idle for serve.idle_timeout'
 fi
 stop
-# A [flash] section that goes, or comes, takes effect at the next start; until then writes are acknowledged as before.
+# A [flash] section that is removed or added takes effect at the next start; until then writes are
+# acknowledged as before.
 rm -f disk.img flash.img
 config flash
 start

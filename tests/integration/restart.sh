@@ -1,4 +1,5 @@
-# After a clean stop that keeps dirty data, a start finds it; one that destages leaves nothing dirty.
+# After a clean stop that keeps dirty data, a start finds the data; a stop that destages leaves
+# nothing dirty.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 config flash
@@ -17,7 +18,7 @@ stop
 cmp -n 8388608 <(tail -c +1048577 disk.img) <(head -c 8M /dev/zero | tr '\0' '\11') \
     || fail "not on the backing store"
 
-# A second signal while destaging leaves the rest on flash; nothing is lost.
+# A second signal while destaging leaves the remaining data on flash; nothing is lost.
 rm -f disk.img flash.img
 config flash
 # A slow store, so that the destage takes many seconds.
@@ -38,7 +39,7 @@ start
 io 'read -P 6 0 24M'
 stop
 
-# A stop while clients are held back by a quiesce does not wait for its end.
+# A stop during a quiesce, while clients are held back, does not wait for the end of the quiesce.
 rm -f disk.img flash.img
 config flash
 start
@@ -55,7 +56,7 @@ SERVER=
 wait "$client" || true
 "$FOREBAY" backing info --json disk.img | grep -q '"dirty": false' || fail "still said to be dirty"
 
-# A signal that comes before the configuration has been read is one, too.
+# A signal that arrives before the configuration has been read counts, too.
 mkfifo slow.toml
 "$FOREBAY" serve --config slow.toml >ready 2>>server.log &
 SERVER=$!
@@ -68,7 +69,7 @@ for _ in $(seq 100); do kill -0 "$SERVER" 2>/dev/null || break; sleep 0.1; done
 wait "$SERVER" || fail "a start that is ended is a failure"
 SERVER=
 
-# What becomes of dirty data is a matter of configuration, unless somebody says otherwise.
+# The configuration decides what happens to dirty data by default.
 rm -f disk.img flash.img
 config flash
 printf '[flush]\non_stop = "keep"\n' >>forebay.toml
@@ -79,7 +80,7 @@ stop
 dirty true || fail "a signal destaged in spite of on_stop"
 start
 ctl stop >/dev/null
-# (It has stopped: its devices are free, and say what is on them.)
+# (The server has stopped: its devices are free, and their contents can be read.)
 dirty true || fail "ctl stop destaged in spite of on_stop"
 "$FOREBAY" flash info flash.img >/dev/null || fail "ctl stop does not wait for the devices"
 wait "$SERVER" || fail "the stop failed"

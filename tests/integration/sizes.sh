@@ -1,4 +1,5 @@
-# Devices that come back shorter or longer: shorter ones are refused, and nothing is written; longer ones go on.
+# Devices that come back shorter or longer: shorter ones are rejected without a write; longer ones
+# are used.
 . "$(dirname "$0")/lib.sh"
 need qemu-io nbdinfo
 serve() { timeout 60 "$FOREBAY" serve --config forebay.toml "$@"; }
@@ -15,7 +16,7 @@ refused 1 'flash.img' serve
 md5sum --quiet -c sum || fail "the store was written to"
 cmp -n $((60 << 20)) flash.img flash.whole || fail "the tier was written to"
 cp --sparse=always flash.whole flash.img
-# The store is shorter, with dirty data behind its end.
+# The store is shorter, with dirty data beyond its end.
 cp --sparse=always disk.img disk.whole
 truncate -s 60M disk.img
 refused 1 'disk.img|vm1' serve
@@ -35,8 +36,8 @@ start
 io 'read -P 1 0 4M' 'read -P 2 60M 4M' 'read -P 3 120M 8M'
 stop
 cmp -n $((8 << 20)) <(tail -c 8M disk.img) <(head -c 8M /dev/zero | tr '\0' '\3') || fail "not on the store"
-# A volume of which the store holds more, and whose last block ends beyond it, is made larger: refused while that block
-# is dirty; then the data behind the former end show.
+# A volume is enlarged whose store has more data, and whose last block extends beyond the old end:
+# this is rejected while that block is dirty; afterwards the data beyond the former end appear.
 rm disk.img flash.img
 FORMER=$((8 * 1024 * 1024 + 1024))
 of_size() {

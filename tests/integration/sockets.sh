@@ -1,5 +1,5 @@
-# TCP on the loopback; a stale socket is replaced, a live one is not. Where few files may be open there are fewer
-# connections, or none.
+# TCP on the loopback; a stale socket is replaced, a live one is not. If only few files may be open,
+# there are fewer connections, or the server does not start.
 . "$(dirname "$0")/lib.sh"
 need nbdinfo python3
 config
@@ -47,7 +47,7 @@ END
         stop
     )
 fi
-# While the system refuses everything, even to wait for clients, none is accepted. Afterwards they are.
+# While the system refuses even to wait for clients, none is accepted; afterwards they are.
 if command -v prlimit >/dev/null; then
     start
     before=$(prlimit --pid "$SERVER" --nofile --noheadings --output SOFT | tr -d ' ')

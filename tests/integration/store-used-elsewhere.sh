@@ -1,6 +1,6 @@
-# A store is mounted without Forebay between two runs: what was written there is what clients find, on a
-# plain stop, after `backing release`, and for a copy made under quiesce. With dirty data for it, the start
-# is refused and says what can be done.
+# A store is mounted without Forebay between two runs: clients then see what was written there,
+# after a plain stop, after `backing release`, and for a copy made during a quiesce. If there is
+# dirty data for the store, the start is rejected, with the options that remain.
 . "$(dirname "$0")/lib.sh"
 need losetup mkfs.ext4 fsck.ext4 mount qemu-io nbdcopy
 [ "$(id -u)" = 0 ] || skip "not root"
@@ -9,7 +9,7 @@ more_cleanup() {
     [ -z "$mounted" ] || umount -l mnt 2>/dev/null || true
     [ -z "$loop" ] || losetup -d "$loop" 2>/dev/null || true
 }
-# mounted_store COMMAND...: does that in the file system of the store, past its header.
+# mounted_store COMMAND...: runs the command in the file system of the store, after its header.
 mounted_store() {
     mkdir -p mnt
     loop=$(losetup --find --show --offset 1048576 disk.img) || skip "no loop device here"
@@ -47,13 +47,14 @@ done
 stop
 "$FOREBAY" backing info disk.img | grep -q 'unchanged since Forebay last used them' || fail "$("$FOREBAY" backing info disk.img)"
 "$FOREBAY" backing release disk.img >/dev/null
-# A write that no fingerprint sees: past the file system, at a place of no consequence to it.
+# A write that no fingerprint detects: it bypasses the file system, at a place where it does no
+# harm.
 printf 'by somebody else' | dd of=disk.img bs=1 seek=$((1048576 + 77777777)) conv=notrunc status=none
 start
 served
 same "after a release"
 
-# A copy made under quiesce is whole, and is served alone.
+# A copy made during a quiesce is consistent, and can be served alone.
 ctl quiesce >/dev/null
 cp disk.img copy.img
 ctl quiesce --resume >/dev/null
@@ -85,7 +86,7 @@ served
 stop
 same "after --drop-clean"
 
-# Taken over while clients wait.
+# Changes by another program are taken over while clients wait.
 start
 ctl quiesce >/dev/null
 printf 'by somebody else' | dd of=disk.img bs=1 seek=$((1048576 + 88888888)) conv=notrunc status=none

@@ -1,11 +1,11 @@
-"""Writes to a server, and compares what it promised with what its files were asked for.
+"""Writes to a server, and compares what it promised with what was requested of its files.
 
-Usage: syncs.py client DIRECTORY FOREBAY   writes, forces and flushes; notes when (ops.json)
-       syncs.py check DIRECTORY            compares with the files' logs
+Usage: syncs.py client DIRECTORY FOREBAY   writes, forces and flushes; records the times in ops.json
+       syncs.py check DIRECTORY            compares ops.json with the logs of the files
 
-The files lie behind `nbdkit --filter=log`, which notes when each write and flush arrived and when
-it ended, as the kernel sent them. A write is durable once a flush of its file has begun after its
-end, and ended.
+The files are served by `nbdkit --filter=log`, which records when each write and flush arrived from
+the kernel and when it ended. A write is durable once a flush of its file that began after the end
+of the write has ended.
 """
 
 import json
@@ -21,7 +21,7 @@ from kill9 import FLUSH, FUA, WRITE, Client
 
 BLOCK = 4096
 HEADER_AREA = 1 << 20
-# Bytes of the two copies of the flash tier's superblock.
+# Bytes of the two copies of the superblock of the flash tier.
 SUPERBLOCKS = 2 * 16 * 4096
 ROUNDS = 12
 
@@ -29,7 +29,7 @@ Op = namedtuple("Op", "kind offset count begin end")
 
 
 def client(directory, forebay):
-    """Does one request after the other; each is noted as [what, offset, begin, end]."""
+    """Sends one request after another, and records each as [what, offset, begin, end]."""
     ops = []
     nbd = Client(str(directory / "nbd.sock"))
 
@@ -63,7 +63,7 @@ def client(directory, forebay):
 
 
 def read_log(path):
-    """The writes and flushes that a file got, in the order of their arrival."""
+    """Returns the writes and flushes that reached a file, in the order of arrival."""
     pattern = re.compile(
         r"(\S+ \S+) connection=(\d+) (\.\.\.)?(Write|Zero|Trim|Flush) id=(\d+)"
         r"(?: offset=0x([0-9a-f]+) count=0x([0-9a-f]+))?.*?(?:return=(-?\d+))?"
@@ -99,7 +99,7 @@ class File:
         ]
 
     def flushed(self, write, until):
-        """Whether a flush that began after the write had ended was over by then."""
+        """Whether a flush that began after the write ended had itself ended by `until`."""
         return any(f.begin >= write.end and f.end <= until for f in self.flushes)
 
 
@@ -118,7 +118,7 @@ def check(directory):
             assert dirty, "the switch wrote no header"
             assert store.flushed(dirty[-1], end), "the switch did not sync the header"
             continue
-        # Where what the client wrote went to first.
+        # The file to which the client's writes go first.
         through = policy == "write-through"
         file = store if through else flash
         if what != "flush":
@@ -137,7 +137,8 @@ def check(directory):
             checked += 1
     assert checked == 4 * ROUNDS, checked
 
-    # Headers: each is synced before the next is written, and the first ones before clients come.
+    # Headers: each is synced before the next is written, and the first ones before the first
+    # client.
     first, forever = ops[0][2], float("inf")
     for header, until in zip(headers, [h.begin for h in headers[1:]] + [forever]):
         assert store.flushed(header, until), f"a header was not synced: {header}"
@@ -147,8 +148,8 @@ def check(directory):
     )
     places = [header.offset for header in headers]
     assert all(a != b for a, b in zip(places, places[1:])), f"no turns: {places}"
-    # The clean mark: after everything else, once that was synced. Only the flash tier's superblock, which
-    # takes the note of how the store was left, comes later.
+    # The clean mark comes after everything else has been synced. Only the superblock of the flash
+    # tier, which records how the store was left, is written later.
     clean = headers[-1]
     note = [w for w in flash.writes if w.offset < SUPERBLOCKS and w.begin > clean.begin]
     assert len(note) == 2, f"the note is not in both copies: {note}"

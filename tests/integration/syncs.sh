@@ -1,6 +1,7 @@
-# What the kernel is asked for, through io_uring and through threads: no reply to FUA or FLUSH before
-# a sync of the right file that began when the write had ended; headers synced before the first
-# client and before the reply to a change of policy; the clean mark after the last data's sync.
+# Syncs that the kernel receives, through io_uring and through threads: no reply to FUA or FLUSH
+# before a sync of the right file that began after the end of the write; headers synced before the
+# first client and before the reply to a change of policy; the clean mark written after the sync of
+# the last data.
 . "$(dirname "$0")/lib.sh"
 need nbdkit nbdfuse python3
 [ "$(id -u)" = 0 ] || skip "not root"
@@ -8,8 +9,8 @@ need nbdkit nbdfuse python3
 for filter in log delay; do
     nbdkit --filter=$filter null --dump-plugin >/dev/null 2>&1 || skip "nbdkit here has no $filter"
 done
-# Files whose server notes when each write and flush arrives and ends. Writes take their time: a sync
-# that does not wait for them comes too early.
+# Files whose server records when each write and flush arrives and ends. Writes are delayed, so that
+# a sync that does not wait for them comes too early.
 unmount() { fusermount3 -u -z "$1" 2>/dev/null || umount -l "$1" 2>/dev/null || true; }
 more_cleanup() {
     for name in store flash; do

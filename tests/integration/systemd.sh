@@ -1,13 +1,14 @@
-# A real systemd, in namespaces of its own, runs the server with the unit of the guide: what is ordered behind it
-# begins when clients are served, a start that takes long is not ended, `systemctl status` shows how far it is, a
-# server that dies comes back, `systemctl reload` reads the configuration, and a stop destages.
+# A real systemd, in namespaces of its own, runs the server with the unit of the guide: units
+# ordered after it start when clients are served, a start that takes long is not ended, `systemctl
+# status` shows its progress, a server that dies is restarted, `systemctl reload` reads the
+# configuration again, and a stop destages.
 . "$(dirname "$0")/lib.sh"
 need qemu-io unshare systemctl
 [ "$(id -u)" = 0 ] || skip "a service manager in a namespace needs root"
 manager=/lib/systemd/systemd
 [ -x "$manager" ] || skip "no systemd here"
 
-# Flash of which a start reads for longer than the unit's time limit.
+# Flash that takes longer to read at the start than the time limit of the unit.
 config flash
 sed -i 's|^size = "64MiB"|size = "64MiB"\nregion_size = "4MiB"|' forebay.toml
 start
@@ -18,7 +19,7 @@ sed -i 's|^size = "64MiB"|size = "64MiB"\nshape = "crawl"|' forebay.toml
 printf '[shape.crawl]\nread_latency = "150ms"\nparallelism = 1\n' >>forebay.toml
 
 mkdir units
-# The unit of the guide, with paths of ours.
+# The unit of the guide, with the paths of this test.
 guide=$(sed -n '/^    \[Service\]$/,/^$/p' "$ROOT/docs/user-guide.md" | sed 's/^    //')
 grep -q '^Type=notify$' <<<"$guide" || fail "the guide has no unit: $guide"
 reload=$(grep '^ExecReload=' "$ROOT/packaging/forebay.service") || fail "the unit of the package cannot reload"
@@ -84,7 +85,7 @@ for _ in $(seq 1200); do [ -e 'done' ] && break; sleep 0.1; done
 
 grep -q '^recovering: ' status-starting || fail "while it started: $(cat status-starting)"
 [ "$(cat status-serving)" = 'serving vm1' ] || fail "when it served: $(cat status-serving)"
-# (A line each second.)
+# (One line per second.)
 [ "$(grep -c 'recovering: ' server.log)" -ge 3 ] || fail "the start is too quick to say anything: $(cat server.log)"
 [ "$(cat restarts-first)" = 0 ] || fail "the start was ended by its time limit"
 grep -q '"state": "serving"' after || fail "what is ordered behind it began too soon: $(cat after)"

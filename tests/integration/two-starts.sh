@@ -1,5 +1,6 @@
-# Two servers that start at once, for files that are not there yet, with sockets of their own: one serves and one is
-# refused, and what the one wrote is on its store at the end, under its name.
+# Two servers start at once, with the same files, which do not exist yet, and different sockets: one
+# serves and the other is refused, and what was written through the first is finally on its store,
+# under its name.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 for flash in flash ''; do

@@ -1,4 +1,5 @@
-# Nobody reads standard error, a pipe that is full: clients, operators and the stop do not wait for that.
+# Standard error is a full pipe that nobody reads: clients, operators and the stop do not wait for
+# it.
 . "$(dirname "$0")/lib.sh"
 need qemu-io python3
 config flash
@@ -10,7 +11,7 @@ SERVER=$!
 for _ in $(seq 600); do [ -s ready ] && break; sleep 0.05; done
 [ -s ready ] || fail "it does not begin"
 io 'write -P 7 0 4M' flush
-# More messages than are kept.
+# More messages than the server keeps.
 for _ in $(seq 20); do kill -HUP "$SERVER"; sleep 0.02; done
 status >/dev/null || fail "operators are not answered"
 kill -TERM "$SERVER"

@@ -1,10 +1,10 @@
-# Many dirty records that flash does not give: the device may only be away for a while. None is called lost,
-# and when flash gives them again, so does the server.
+# Many dirty records that flash cannot return: the device may be away only for a while. None is
+# reported as lost, and when flash returns them again, the server serves them again.
 . "$(dirname "$0")/lib.sh"
 need qemu-io python3
 config flash size=256MiB flash_size=64MiB dram=4MiB
 printf '[flush]\ngive_up_after = "2s"\n' >>forebay.toml
-# flip: changes a byte of each page of flash that is full of 0x99, or changes it back.
+# flip: changes a byte in each page of flash that is full of 0x99, or changes it back.
 flip() {
     python3 - <<'END'
 page = bytes([0x99]) * 4096
@@ -23,7 +23,8 @@ start
 io 'write -P 0x11 0 4k' 'write -P 0x99 4M 256k' flush 'write -P 0x22 64M 8M' flush
 flip
 fails 'read 4M 4k'
-# The log comes round to them: it has no room without giving them up, and does not.
+# The log reaches these records: it has no room unless it gives them up, and it does not give them
+# up.
 timeout 120 qemu-io -f raw -c 'write -P 0x33 128M 64M' -c 'write -P 0x34 128M 64M' "$URI" >io.out 2>&1 || true
 grep -qi failed io.out || fail "64 records were given up for writes: $(cat io.out)"
 fails 'read 4M 4k'

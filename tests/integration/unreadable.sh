@@ -1,10 +1,11 @@
-# One dirty block that flash cannot give back: it is named, and everything else goes on. Writes do when the
-# log has gone round several times, the rest is destaged, a restart remembers it, and a write heals it.
+# One dirty block that flash cannot return: it is named, and everything else keeps working. Writes
+# succeed after the log has wrapped several times, the rest is destaged, a restart remembers the
+# block, and a write heals it.
 . "$(dirname "$0")/lib.sh"
 need qemu-io python3
 config flash size=256MiB flash_size=64MiB dram=4MiB
 start
-# spoil PATTERN: changes a byte of the only page of the flash device that is full of it.
+# spoil PATTERN: changes a byte of the only page of the flash device that is full of this pattern.
 spoil() {
     python3 - "$1" <<'EOF'
 import sys
@@ -19,11 +20,11 @@ with open("flash.img", "r+b") as flash:
 EOF
 }
 io 'write -P 0x11 0 4k' 'write -P 0x99 40k 4k' flush
-# Memory forgets it.
+# Replaces the block in memory.
 io 'write -P 0x22 64M 8M' flush
 spoil 0x99
 fails 'read -P 0x99 40k 4k'
-# Three times the size of the flash device: the block's region is used again.
+# Three times the size of the flash device: the region of the block is reused.
 for round in 1 2 3; do
     io "write -P 0x3$round 128M 64M" flush
 done
@@ -33,7 +34,7 @@ refused 1 'block 10 ' ctl destage
 [ "$(status | python3 -c '
 import json, sys
 print(sum(v["dirty_blocks"] for v in json.load(sys.stdin)["volumes"]))')" = 1 ] || fail "more than that is dirty: $(status)"
-# A restart knows of it, whether or not there was time for a stop.
+# A restart remembers the block, whether or not there was time for a stop.
 crash
 start
 fails 'read -P 0 40k 4k'

@@ -1,4 +1,4 @@
-//! Gives the cache one bug after another; each must be found.
+//! Plants one bug after another in the cache; the adversary must find each of them.
 
 use forebay_adversary::campaign::cpu_seconds;
 use forebay_adversary::canary::{Hunt, first_seed, hunt, kind_for};

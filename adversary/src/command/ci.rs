@@ -1,4 +1,4 @@
-//! What every change has to pass.
+//! The tests that every change must pass.
 
 use forebay_adversary::campaign::{Tally, sweep};
 use forebay_adversary::coverage::{Coverage, FLOORS};
@@ -11,7 +11,7 @@ use forebay_device::memory::Fault;
 use super::single::shrunk;
 use super::table::{Row, head, measure};
 
-/// Seeds of each kind of random run.
+/// Number of seeds for each kind of random run.
 const SEEDS: [(&str, u64); 63] = [
     ("dram", 220),
     ("back", 840),
@@ -77,7 +77,7 @@ const SEEDS: [(&str, u64); 63] = [
     ("through-superblock", 120),
     ("back-slots-superblock", 150),
 ];
-/// What a flash medium does to data without saying so.
+/// Faults with which a flash device silently corrupts data.
 const LIES: [Fault; 5] = [
     Fault::LostWrite,
     Fault::MisdirectedWrite,
@@ -85,9 +85,9 @@ const LIES: [Fault; 5] = [
     Fault::ByteRot,
     Fault::LatentError,
 ];
-/// Runs against an array of bytes.
+/// Number of runs against an array of bytes.
 const AGAINST_ARRAY: u64 = 200;
-/// Seeds that are run twice.
+/// Number of seeds that are run twice.
 const TWICE: u64 = 6;
 
 pub fn ci(jobs: usize) -> Result<(), String> {
@@ -115,8 +115,8 @@ pub fn ci(jobs: usize) -> Result<(), String> {
     enough(&all)
 }
 
-/// Equal seeds must give equal effects, whatever the number of threads. `digests` are those of the first
-/// seeds of each kind, and of as many others.
+/// Checks that equal seeds cause equal effects, regardless of the number of threads. For each kind,
+/// `digests` contains the digest of the first seeds and that of the same number of other seeds.
 fn same_again(jobs: usize, digests: &[[u64; 2]]) -> Result<(), String> {
     let again = sweep(jobs, 0..SEEDS.len() as u64, |n, tally| {
         let (name, _) = SEEDS[n as usize];
@@ -137,7 +137,7 @@ fn same_again(jobs: usize, digests: &[[u64; 2]]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether everything that is to be tested was met often enough.
+/// Checks that every situation to be tested occurred often enough.
 fn enough(all: &Tally) -> Result<(), String> {
     let missing = all.coverage.missing(FLOORS);
     for (name, met, least) in &missing {
@@ -149,7 +149,7 @@ fn enough(all: &Tally) -> Result<(), String> {
     }
 }
 
-/// The fast path against an array of bytes.
+/// Tests the fast path against an array of bytes.
 fn against_array(jobs: usize, first: u64, seeds: u64) -> Row {
     let name = format!("{} requests against an array", seeds * model::REQUESTS);
     let row = measure(&name, &format!("{first}..{}", first + seeds), || {
@@ -161,7 +161,7 @@ fn against_array(jobs: usize, first: u64, seeds: u64) -> Row {
     row
 }
 
-/// The operator's operations, failed and cut at every device operation.
+/// Tests the operator's operations, with a failure or a cut at every device operation.
 fn managed(jobs: usize) -> Row {
     let row =
         measure("management: every device operation", &format!("all {}", manage::CASES), || {
@@ -178,8 +178,8 @@ pub fn manage(jobs: usize) -> Result<(), String> {
     finish(&[managed(jobs)])
 }
 
-/// `ci` plays every 101st case of other relations, write policies and admissions. The number is prime, so that
-/// each kind of cache meets other pairs.
+/// `ci` plays every 101st case of other relations, write policies and admissions. The number is
+/// prime, so that each kind of cache gets different pairs.
 const OTHERS: u64 = 101;
 
 fn usual_cases(jobs: usize, plan: Plan) -> Row {
@@ -229,7 +229,7 @@ pub fn exhaustive(jobs: usize, case: Option<u64>, bug: Option<&str>) -> Result<(
     }
 }
 
-/// Shrinks the first failure, if any, and keeps it in a file.
+/// Shrinks the first failure, if any, and writes it to a file.
 fn explain(kind: &Kind, tally: &Tally) -> Result<(), String> {
     for (seed, failure) in &tally.failures {
         println!("  {} seed {seed}: {failure}", kind.name);

@@ -1,14 +1,14 @@
-//! A hunt: everything in turn, in small slices, until the first failure.
+//! A hunt: plays all trials in turn, in small slices, until the first failure.
 
 use std::time::{Duration, Instant};
 
 use forebay_adversary::campaign::sweep;
 use forebay_adversary::trials::Trial;
 
-/// Plays the trials in turn from number 0 on.
+/// Plays the trials in turn, starting with number 0.
 ///
 /// # Errors
-/// What was found, how, and after how many seconds.
+/// Returns which trial failed, how, and after how many seconds.
 pub fn hunt(jobs: usize, minutes: f64, kinds: Option<&str>) -> Result<(), String> {
     let trials = kinds.map_or_else(|| Ok(Trial::all()), Trial::named)?;
     let limit = Duration::try_from_secs_f64(minutes * 60.0).unwrap_or(Duration::MAX);

@@ -1,4 +1,4 @@
-//! What the command line asks for.
+//! The command line.
 
 mod canaries;
 mod ci;
@@ -95,7 +95,7 @@ enum What {
     },
 }
 
-/// Does what is asked for.
+/// Runs the command.
 pub fn perform(arguments: &Arguments) -> Result<(), String> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.unwrap_or(processors);

@@ -1,4 +1,4 @@
-//! Single runs: told, shrunk, replayed.
+//! Single runs: prints, shrinks and replays them.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use forebay_adversary::kind::Kind;
 use forebay_adversary::tape::{Playback, Recorder, Tape, shrink};
 use forebay_device::choices::{Choices, Seeded};
 
-/// Tells a run.
+/// Plays a run and prints it step by step.
 fn tell(mut kind: Kind, choices: &mut dyn Choices) -> Result<(), String> {
     kind.plan.trace = Some(|line| println!("{line}"));
     let seen = kind.play(choices)?;
@@ -29,7 +29,7 @@ pub fn seed(name: &str, seed: u64, keep: Option<&Path>) -> Result<(), String> {
     Err(failure)
 }
 
-/// The shortest list of choices found that fails as the seed does.
+/// Returns the shortest list of choices that was found to fail like the seed.
 pub fn shrunk(kind: &Kind, seed: u64) -> Result<Tape, String> {
     let mut seeded = Seeded::new(seed);
     let mut recorder = Recorder::new(&mut seeded);

@@ -1,4 +1,5 @@
-//! Everything in turn for hours: it can be ended at any time and resumed, and keeps what it finds.
+//! A soak: plays all trials in turn for hours. It can be ended at any time and resumed, and keeps
+//! the failures that it finds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::single::shrunk;
 
-/// What the command line asks for.
+/// The arguments of a soak.
 pub struct Soak<'a> {
     pub jobs: usize,
     pub kinds: Option<&'a str>,
@@ -21,23 +22,23 @@ pub struct Soak<'a> {
     pub directory: &'a Path,
 }
 
-/// How far a soak is; in `soak.json` of its directory.
+/// Progress of a soak, stored as `soak.json` in its directory.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Progress {
-    /// The program's version, which must stay the same.
+    /// Version of the program, which must not change.
     version: String,
     first_seed: u64,
     seconds: f64,
     cpu_seconds: f64,
     trials: BTreeMap<String, Line>,
     coverage: BTreeMap<String, u64>,
-    /// What was found: trial, number, how.
+    /// The failures: trial, number, and description.
     found: Vec<(String, u64, String)>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Line {
-    /// The number that is next.
+    /// The next number.
     next: u64,
     runs: u64,
     cuts: u64,
@@ -45,12 +46,13 @@ struct Line {
     cpu_seconds: f64,
 }
 
-/// Processor time of a slice: how many runs that is follows from the runs before.
+/// Processor time of a slice; the rate of earlier runs determines how many runs it has.
 const SLICE_SECONDS: f64 = 10.0;
-/// Failures after which a soak ends.
+/// Number of failures after which a soak ends.
 const FOUND_MAX: usize = 8;
 
-/// The program whose runs may be added up: numbers mean the same in it.
+/// Identifies the program. Only runs of the same program can be added up, because a number then
+/// means the same run.
 fn version() -> String {
     let sum = |bytes: Vec<u8>| crc32c::crc32c(&bytes);
     let program = std::env::current_exe().ok().and_then(|path| fs::read(path).ok()).map(sum);
@@ -118,7 +120,7 @@ fn load(file: &Path, first: u64) -> Result<Progress, String> {
     Ok(progress)
 }
 
-/// Writes a new file and then renames it, so that there is always a complete one.
+/// Writes a new file and then renames it, so that a complete file always exists.
 fn save(file: &Path, progress: &Progress) -> Result<(), String> {
     let text = serde_json::to_string_pretty(progress).map_err(|e| e.to_string())?;
     let new = file.with_extension("json.new");
@@ -165,7 +167,7 @@ fn slice(
     Ok(())
 }
 
-/// Shrinks a failing run and keeps it.
+/// Shrinks a failing run and writes it to a file.
 fn keep(trial: &Trial, seed: u64, directory: &Path) -> Result<Option<PathBuf>, String> {
     let Trial::Random(kind) = trial else { return Ok(None) };
     let tape = shrunk(kind, seed)?;

@@ -1,10 +1,10 @@
-//! The table of what was tested.
+//! The table of results.
 
 use std::time::Instant;
 
 use forebay_adversary::campaign::{Tally, cpu_seconds};
 
-/// One test's line.
+/// The line of one test.
 pub struct Row {
     pub test: String,
     pub seeds: String,
@@ -28,7 +28,7 @@ pub fn measure(test: &str, seeds: &str, f: impl FnOnce() -> Tally) -> Row {
     row
 }
 
-/// What the columns are.
+/// The headings of the columns.
 pub fn head() -> String {
     format!(
         "{:<34} {:>9} {:>9} {:>10} {:>8} {:>8}  {}",

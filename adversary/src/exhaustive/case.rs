@@ -1,4 +1,4 @@
-//! The cases: parameters, what came before, and two operations.
+//! The cases: parameters, earlier actions, and two operations.
 
 use forebay_block::{BlockSize, Flags, Op};
 use std::sync::OnceLock;
@@ -17,30 +17,30 @@ const BLOCK_BYTES: u32 = 4096;
 const BLOCK: u64 = 8;
 const BLOCKS: u64 = 3;
 
-/// An operation of a sequence. All touch the first block, but for `Evict`.
+/// An operation of a sequence. All operations except `Evict` access the first block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Write the whole block.
     Write,
-    /// Write it durably.
+    /// Write the whole block with FUA.
     WriteFua,
-    /// Write a part that begins and ends within sectors' granules.
+    /// Write three sectors in the middle of the block.
     WritePart,
     /// Flush.
     Flush,
     /// Trim the block.
     Trim,
-    /// Zero a part of it, without a hole.
+    /// Zero a part of the block, without a hole.
     Zero,
     /// Read the block.
     Read,
-    /// Read the other blocks, so that this one leaves DRAM.
+    /// Read the other blocks, so that the first block leaves DRAM.
     Evict,
     /// Stop cleanly and start again.
     Stop,
     /// Kill the process and start again.
     Kill,
-    /// Change the policy from write-back to write-through or the other way.
+    /// Change the policy from write-back to write-through, or the reverse.
     Switch,
 }
 
@@ -59,7 +59,8 @@ impl Action {
         Action::Switch,
     ];
 
-    /// The requests that make it up: operation, flags, first sector and count.
+    /// The requests of the action: operation, flags, and the first sector with the number of
+    /// sectors.
     pub fn requests(self) -> Vec<(Op, Flags, (u64, u64))> {
         let whole = (0, BLOCK);
         match self {
@@ -78,17 +79,17 @@ impl Action {
     }
 }
 
-/// What has happened before.
+/// What happened before the two operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Before {
     Nothing,
     /// The block was written and flushed.
     Written,
-    /// It was written and flushed, and has left DRAM.
+    /// The block was written and flushed, and has left DRAM.
     Evicted,
 }
 
-/// What the cache is.
+/// The kind of cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CacheKind {
     relation: Relation,
@@ -102,7 +103,7 @@ pub(crate) struct CacheKind {
 enum Layout {
     None,
     Log,
-    /// Two of the three blocks fit.
+    /// Flash has room for two of the three blocks.
     Slots,
 }
 
@@ -118,7 +119,7 @@ impl CacheKind {
     pub const SLOTS_BACK_TO_FLASH: CacheKind =
         CacheKind { flash: Layout::Slots, ..CacheKind::BACK_TO_FLASH };
     pub const SLOTS_THROUGH: CacheKind = CacheKind { flash: Layout::Slots, ..CacheKind::THROUGH };
-    /// Caches of which every case is played in each `ci`.
+    /// The kinds of which every `ci` plays all cases.
     pub const USUAL: [CacheKind; 7] = [
         CacheKind::DRAM_ONLY,
         CacheKind::BACK_TO_FLASH,
@@ -134,8 +135,8 @@ impl CacheKind {
         CacheKind { relation, policy, acknowledge, flash, admission }
     }
 
-    /// The usual ones, then every other combination of relation, write policy, acknowledgement and layout that goes
-    /// together, then each admission policy in both layouts.
+    /// All kinds: the usual ones, then every other valid combination of relation, write policy,
+    /// acknowledgement and layout, then each admission policy in both layouts.
     fn all() -> Vec<CacheKind> {
         let mut all = CacheKind::USUAL.to_vec();
         let mut add = |kind: CacheKind| {
@@ -154,7 +155,7 @@ impl CacheKind {
                 for acknowledge in [Acknowledge::Dram, Acknowledge::Flash] {
                     for flash in [Layout::None, Layout::Log, Layout::Slots] {
                         let usual = CacheKind::usual(policy, acknowledge, flash);
-                        // (Without dirty data nothing depends on when a write is acknowledged.)
+                        // Without dirty data, it makes no difference when a write is acknowledged.
                         if policy.write_back || acknowledge == Acknowledge::Dram {
                             add(CacheKind { relation, ..usual });
                         }
@@ -169,7 +170,7 @@ impl CacheKind {
         all
     }
 
-    /// The kind of this number, of those that have been listed once.
+    /// The kind with this number, from a list that is computed once.
     fn number(n: u64) -> CacheKind {
         static ALL: OnceLock<Vec<CacheKind>> = OnceLock::new();
         ALL.get_or_init(CacheKind::all)[n as usize]
@@ -185,29 +186,29 @@ impl CacheKind {
     }
 }
 
-/// Parameters, what came before, two operations, and whether the second is issued before the
-/// first has ended.
+/// Parameters, earlier actions, two operations, and whether the second is issued before the first
+/// has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Case {
     pub(crate) kind: CacheKind,
     pub(crate) before: Before,
     /// The operations.
     pub actions: [Action; 2],
-    /// Whether they overlap.
+    /// Whether the operations overlap.
     pub overlap: bool,
 }
 
-/// Kinds of caches.
+/// Number of kinds of caches.
 const KINDS: u64 = 71;
 /// Number of cases.
 pub const CASES: u64 = KINDS * OF_KIND;
-/// Cases of the usual kinds, which come first.
+/// Number of cases of the usual kinds, which come first.
 pub const CASES_USUAL: u64 = CacheKind::USUAL.len() as u64 * OF_KIND;
 const OF_KIND: u64 = 3 * 2 * ACTIONS * ACTIONS;
 const ACTIONS: u64 = Action::ALL.len() as u64;
 
 impl Case {
-    /// The case of this number, below [`CASES`].
+    /// The case with this number, which must be less than [`CASES`].
     pub fn number(n: u64) -> Case {
         let (second, n) = (n % ACTIONS, n / ACTIONS);
         let (first, n) = (n % ACTIONS, n / ACTIONS);
@@ -221,7 +222,7 @@ impl Case {
         }
     }
 
-    /// A case of this kind of cache in which nothing happens but two flushes.
+    /// A case of this kind of cache in which the only operations are two flushes.
     pub(crate) fn flushes_only(kind: CacheKind) -> Case {
         Case {
             kind,
@@ -231,7 +232,7 @@ impl Case {
         }
     }
 
-    /// The parameters.
+    /// The parameters of the run.
     pub fn scenario(&self) -> Scenario {
         let CacheKind { relation, policy, acknowledge, admission, .. } = self.kind;
         let (flash, slots) = (self.kind.flash != Layout::None, self.kind.flash == Layout::Slots);
@@ -309,7 +310,7 @@ impl Case {
         }
     }
 
-    /// Does what came before, to the end.
+    /// Performs the earlier actions completely.
     pub(crate) fn prelude(&self, run: &mut Runner<'_>) -> Result<(), String> {
         let actions: &[Action] = match self.before {
             Before::Nothing => &[],
@@ -352,7 +353,7 @@ mod tests {
         let all: Vec<Case> = (0..CASES).map(Case::number).collect();
         let of = OF_KIND as usize;
         for (i, a) in all.iter().enumerate() {
-            // (Those of other kinds differ by that.)
+            // Cases of different kinds differ by their kind.
             assert!(all[i / of * of..i].iter().all(|b| a != b), "{a:?} twice");
             assert_eq!(a.kind, kinds[i / of]);
             if let Some(flash) = a.scenario().config.flash {

@@ -1,10 +1,10 @@
-//! Every sequence of two operations, with every order of completion, cut after every completion,
-//! with every subset of what is not durable surviving. Where a cut leaves what an earlier one of the same
-//! sequence left, nothing is done again.
+//! Plays every sequence of two operations, with every order of completion, a cut after every
+//! completion, and, for each cut, every subset of the writes that were not yet durable. If a cut
+//! leaves the same state as an earlier cut of the sequence, it is skipped.
 //!
-//! The world is as small as it can be: three blocks of 4 KiB, one of them in DRAM, four regions
-//! of flash. Where there are more orders or subsets than the bounds allow, as many are drawn at
-//! random, and the count says so.
+//! The world is as small as possible: three blocks of 4 KiB, one of them in DRAM, and four regions
+//! of flash. If there are more orders or subsets than the limits allow, a random sample is played,
+//! and the coverage counters show it.
 
 mod case;
 mod walk;
@@ -24,16 +24,18 @@ use crate::run::after::End;
 use crate::run::left::LookedAt;
 use crate::run::{Plan, Runner};
 
-/// Orders of completion walked through for a case; beyond it they are drawn.
+/// Maximum number of orders of completion to enumerate for a case; if there are more, some are
+/// drawn at random.
 const ORDERS_MAX: u32 = 48;
-/// Orders drawn where there are more.
+/// Number of orders to draw if there are more.
 const ORDERS_DRAWN: u64 = 16;
-/// Writes whose every subset is tried; beyond it they are drawn.
+/// Maximum number of writes for which every subset is tried; if there are more, some subsets are
+/// drawn at random.
 const SUBSETS_OF_MAX: usize = 12;
-/// Survivals drawn: where there are more subsets, and torn ones everywhere.
+/// Number of survivals to draw: for larger sets of writes, and for torn writes in all cases.
 const SURVIVALS_DRAWN: u64 = 4;
 
-/// Takes one choice of two after another from the bits of a number.
+/// Makes binary choices from the bits of a number.
 pub(crate) struct Bits(u64);
 
 impl Choices for Bits {
@@ -44,7 +46,8 @@ impl Choices for Bits {
     }
 }
 
-/// Plays a case in every way, adding to a tally. The plan says who hears, and which bug.
+/// Plays a case in every way, and adds the results to a tally. The plan contains the trace function
+/// and the planted bug.
 pub fn play(case: u64, plan: Plan, tally: &mut Tally) {
     tally.runs += 1;
     let name = Case::number(case);
@@ -108,7 +111,7 @@ fn one_order(
     Ok(())
 }
 
-/// The seed of the devices is of no account: it is not part of the walk.
+/// Chooses 0 for the seed of the devices, which does not matter and is not part of the walk.
 struct First<'a>(&'a mut dyn Choices);
 
 impl Choices for First<'_> {
@@ -126,7 +129,7 @@ fn perform(
     match action {
         Action::Stop | Action::Kill => {
             if action == Action::Kill {
-                // At any instant.
+                // The kill may happen at any instant.
                 while !run.open.is_empty() && run.choices.choose(2) == 1 {
                     complete(run, tally, is_new)?;
                 }
@@ -141,7 +144,8 @@ fn perform(
             let config = run.world.cache.config();
             let (other, when) = (other_policy(config.write_policy), config.acknowledge);
             let changed = Combination { policy: other, ..Combination::from_config(config) };
-            // (Where the two do not go together, a switch is refused at once, which is another test.)
+            // If the combination is invalid, the switch is refused at once, which another test
+            // covers.
             if changed.check().is_ok() {
                 run.world.set_policy(other, when);
             }
@@ -156,7 +160,7 @@ fn perform(
     cut(run, tally, is_new)
 }
 
-/// One completion, and a cut behind it.
+/// Completes one operation, and then tries the cuts at this instant.
 fn complete(
     run: &mut Runner<'_>,
     tally: &mut Tally,
@@ -169,7 +173,7 @@ fn complete(
     cut(run, tally, is_new)
 }
 
-/// Tries everything that a cut at this instant may leave, if it is a new one.
+/// Tries everything that a cut at this instant may leave, if the instant is new.
 fn cut(run: &mut Runner<'_>, tally: &mut Tally, is_new: &dyn Fn() -> bool) -> Result<(), String> {
     if is_new() { every_cut(run, tally) } else { Ok(()) }
 }

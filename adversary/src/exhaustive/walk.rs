@@ -1,12 +1,12 @@
-//! A walk over every combination of choices that knows which part of a run is new.
+//! Enumerates all combinations of choices, and knows which part of a run is new.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use forebay_device::choices::Choices;
 
-/// Walks over all choices of a procedure that is run again and again, depth first. Clones are
-/// the same walk.
+/// Enumerates, depth first, all choices of a procedure that is run repeatedly. Clones share the
+/// same walk.
 #[derive(Clone, Debug, Default)]
 pub struct Walk(Rc<RefCell<State>>);
 
@@ -14,12 +14,12 @@ pub struct Walk(Rc<RefCell<State>>);
 struct State {
     digits: Vec<(u64, u64)>,
     position: usize,
-    /// Digits of this run that are as in the run before.
+    /// Number of digits that this run has in common with the previous run.
     old: usize,
 }
 
 impl Walk {
-    /// Goes on to the next combination; false when all have been seen.
+    /// Advances to the next combination; returns false if there is none.
     pub fn advance(&self) -> bool {
         let mut s = self.0.borrow_mut();
         let length = s.position;
@@ -35,7 +35,7 @@ impl Walk {
         false
     }
 
-    /// Whether this part of the run differs from all runs before.
+    /// Whether this part of the run differs from all earlier runs.
     pub fn is_new(&self) -> bool {
         let s = self.0.borrow();
         s.position >= s.old
@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn every_point_is_new_once() {
-        // A run of three choices among 1 + its number; each point seen as new is counted.
+        // A run makes three choices, each among one more than the last; count the points that are
+        // new.
         let walk = Walk::default();
         let mut points = Vec::new();
         let mut runs = 0;

@@ -1,5 +1,4 @@
-//! The end of a life, and what comes after: cuts, kills, stops, restarts, and a look at
-//! everything.
+//! The end of a life and what follows: cuts, kills, stops, restarts, and a check of all data.
 
 use std::hash::Hasher;
 use std::ops::Range;
@@ -9,17 +8,17 @@ use forebay_cache::{CacheConfig, StopTarget, StoresLeft};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
-use forebay_flash::{Binding, LogError};
+use forebay_flash::{Binding, LogError, RegionIndex};
 
 use super::older::Accepted;
 use super::{Runner, Share};
 use crate::sectors::{spoil, values_of};
 use crate::world::{Found, Started, World};
 
-/// A start is cut so often at most before it may end.
+/// Maximum number of times that a start is cut short.
 const CUTS_IN_RECOVERY_MAX: u32 = 5;
 
-/// Entries of a shard, at most, in a start that is to have few.
+/// Maximum number of entries per shard in a start that has few.
 const ENTRIES_FEW: u64 = 8;
 
 /// How a life ends.
@@ -30,16 +29,18 @@ pub(crate) enum End {
     Stop { destage: bool },
 }
 
-/// Completions and timeouts after which a read that is alone has not been answered, and never will be.
+/// Number of completions and timeouts after which an unanswered read, with no other request in
+/// flight, counts as hanging.
 const PATIENCE: u32 = 20_000;
 
-/// As many after a stop are watched for writes to backing stores.
+/// Number of completions and timeouts after a stop during which nothing may be written to the
+/// backing stores.
 const REST: u32 = 200;
 
 impl Runner<'_> {
-    /// Faults by which the flash device came to hold other than it was given. Nobody can tell the
-    /// loss of the newest batches from a log that ended before them: what a later batch or a
-    /// clean stop knows of them is what the damage is recognised by.
+    /// Number of faults that changed the contents of the flash device. The loss of the newest
+    /// batches cannot be distinguished from a log that ended before them: only later batches or a
+    /// clean stop, which record them, reveal the damage.
     pub(super) fn medium_faults(&self) -> u64 {
         let faults = self.world.executor.devices().faults();
         [Fault::LostWrite, Fault::MisdirectedWrite, Fault::ByteRot, Fault::LatentError]
@@ -48,7 +49,7 @@ impl Runner<'_> {
             .sum()
     }
 
-    /// Looks at what a power cut at this instant would leave, on copies.
+    /// Checks, on copies of the devices, what a power cut at this instant would leave.
     pub(super) fn fork(&mut self) -> Result<(), String> {
         let mut aside = self.take_aside();
         let after = aside.executor.devices_mut();
@@ -61,7 +62,7 @@ impl Runner<'_> {
         if let Some(watch) = self.world.watch.as_ref()
             && (watch.is_harmed() || !wiped.is_empty())
         {
-            // Does anything that is left know of what is gone?
+            // Does any surviving data show that something is missing?
             let image = aside.executor.devices().durable(Device::Flash);
             let untold = watch.is_untold(image, wiped);
             let name = if untold { "damage that a cut hides" } else { "damage, then a cut" };
@@ -81,9 +82,9 @@ impl Runner<'_> {
         })
     }
 
-    /// Looks at what a cut at this instant would leave, if `cut` decides what survives: the
-    /// cache starts, everything is read; with `again` it is killed, starts and is read again. Not if an earlier cut
-    /// left the same.
+    /// Checks what a cut at this instant would leave, where `cut` decides what survives: starts the
+    /// cache and reads everything; if `again`, kills the cache, starts it and reads everything
+    /// again. Does nothing if an earlier cut left the same state.
     pub(crate) fn fork_at(
         &mut self,
         style: CutStyle,
@@ -113,7 +114,8 @@ impl Runner<'_> {
         result
     }
 
-    /// Takes away what is on a world's flash, or a part of it: which bytes, if a part.
+    /// Destroys the contents of a world's flash, or a part of them. Returns the bytes of the part;
+    /// an empty range if all contents are gone.
     fn wipe(&mut self, world: &mut World) -> Range<usize> {
         let Some(g) = world.config.flash.as_ref().map(|f| f.geometry) else { return 0..0 };
         let devices = world.executor.devices_mut();
@@ -130,7 +132,8 @@ impl Runner<'_> {
                 ("flash without a superblock", copy..copy + superblock)
             }
             4 => {
-                let start = g.region_start(c.choose(g.regions.into()) as u32) as usize;
+                let region = RegionIndex(c.choose(g.regions.into()) as u32);
+                let start = g.region_start(region) as usize;
                 let end = start + g.region_pages as usize;
                 ("flash without a region", start * page..end * page)
             }
@@ -161,8 +164,8 @@ impl Runner<'_> {
         })
     }
 
-    /// Does `what` in a world whose devices have been through a power cut, then goes on as if
-    /// nothing had been.
+    /// Calls `what` in a world whose devices have been through a power cut, and then restores the
+    /// state of the run.
     fn look_aside(
         &mut self,
         mut aside: Box<World>,
@@ -202,7 +205,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// After a cut: everything is read, and now and then again after a further restart.
+    /// After a cut: reads everything, and occasionally again after another restart.
     fn aftermath(&mut self) -> Result<(), String> {
         if !self.restart()? {
             return Ok(());
@@ -225,8 +228,8 @@ impl Runner<'_> {
     /// Ends a life.
     pub(crate) fn end(&mut self, end: End, last: bool) -> Result<(), String> {
         self.forget_question();
-        // A sync that failed may have taken data from the device's cache; a process that starts
-        // again cannot know. The device must lose its power before it is believed again.
+        // A failed sync may have lost data from the device's cache, and a restarted process cannot
+        // know that. The device must lose power before its contents are trusted again.
         let failed = self.world.executor.devices().faults().get(Fault::SyncFailure);
         let tainted = std::mem::replace(&mut self.syncs_failed, failed) != failed;
         let end = if tainted && matches!(end, End::Kill) { End::Cut } else { end };
@@ -259,7 +262,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// A clean stop; unless it is the last, the power may go then.
+    /// Stops the cache cleanly; unless it is the last stop, the power may then be cut.
     pub(super) fn stop(
         &mut self,
         destage: bool,
@@ -294,7 +297,7 @@ impl Runner<'_> {
         self.cover();
         self.check_rest()?;
         self.unsettled = lied && result.is_err();
-        // (It has to say that flash cannot be told how the stores are left.)
+        // The stop must report that flash cannot record the state of the stores.
         let allowed = self.plan.errors_allowed || self.is_flash_gone() || tainted;
         if result.is_err() && !allowed {
             return Err(format!("the stop failed: {result:?}"));
@@ -308,7 +311,7 @@ impl Runner<'_> {
         if self.plan.others && !last && result.is_ok() {
             self.leave_to_others(destage, result == Ok(StoresLeft::Whole), tainted)?;
         } else if !last {
-            // A clean stop is a kill that loses nothing; then the power may go as well.
+            // A clean stop is a kill that loses nothing; the power may be cut too.
             let cut = self.choices.choose(2) == 0 || tainted;
             if cut {
                 self.world.power_cut(CutStyle::Any, &mut self.choices);
@@ -319,7 +322,7 @@ impl Runner<'_> {
                 match result {
                     Ok(_) => oracle.power_cut(true),
                     Err(_) if cut => oracle.power_cut(false),
-                    // What a stop that failed has not synced, a later cut may still undo.
+                    // A later power cut may still undo what a failed stop did not sync.
                     Err(_) => oracle.kill(false),
                 }
             }
@@ -327,7 +330,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// After a stop nothing is written to a backing store: it was noted how they are left.
+    /// After a stop, nothing may be written to a backing store, because the state of the stores has
+    /// been recorded.
     fn check_rest(&mut self) -> Result<(), String> {
         for _ in 0..REST {
             if let Some(io) = self.world.store_write_in_flight() {
@@ -340,7 +344,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Another policy for the next start, and now and then other shards or fewer entries.
+    /// Draws another policy for the next start and, occasionally, another number of shards or fewer
+    /// entries.
     fn draw_config(&mut self) -> CacheConfig {
         let mut config = self.scenario.config.clone();
         (config.write_policy, config.acknowledge) = self.draw_policy();
@@ -366,13 +371,13 @@ impl Runner<'_> {
         config
     }
 
-    /// Nobody answers them any more.
+    /// Discards the requests in flight, which will not be answered.
     pub(crate) fn forget_requests(&mut self) {
         self.open.clear();
         self.destage = None;
     }
 
-    /// Recovery has found the volumes that the superblock was to name.
+    /// Checks that recovery found the volumes that the superblock must name.
     fn check_bindings(&self) -> Result<(), String> {
         let Found::Log(report) = &self.world.found else { return Ok(()) };
         let named = report.bindings.iter().map(|b| Binding::new(b.volume, b.uuid, b.generation));
@@ -382,7 +387,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Starts again, perhaps cutting the power in the middle of it, perhaps several times.
+    /// Starts again; may cut the power during the start, even several times. Returns whether the
+    /// run continues.
     pub(crate) fn restart(&mut self) -> Result<bool, String> {
         self.set_faults(false);
         self.unsynced = None;
@@ -424,7 +430,8 @@ impl Runner<'_> {
                         if let Found::Refused(LogError::NoPlace { .. }) = self.world.found
                             && !Share::from_config(&self.world.config).holds_all(self.share)
                         {
-                            // What is dirty has no place; where it was before it has.
+                            // Dirty records have no place in the index; under the former
+                            // configuration, they have.
                             self.seen.stats.add("starts without a place refused", 1);
                             (self.reshares, no_place) = (false, true);
                             break;
@@ -439,7 +446,8 @@ impl Runner<'_> {
                             break;
                         }
                         if std::mem::take(&mut self.wiped) {
-                            // Nothing is lost with it: the operator begins another.
+                            // Nothing is lost with this flash tier, so the operator formats a new
+                            // one.
                             self.world.reboot(self.world.config.clone());
                             self.seen.stats.add("flash formatted again", 1);
                             return self.format().map(|()| true);
@@ -474,7 +482,7 @@ impl Runner<'_> {
         unreachable!("the last attempt is not cut")
     }
 
-    /// Reads everything, with nothing else going on.
+    /// Reads and checks all data while nothing else happens.
     pub(crate) fn verify(&mut self, when: &'static str) -> Result<(), String> {
         for volume in 0..self.oracles.len() {
             let sectors = self.oracles[volume].sectors();
@@ -482,7 +490,7 @@ impl Runner<'_> {
             let mut first = 0;
             while first < sectors {
                 let count = step.min(sectors - first);
-                // Of a large volume most was never written; a look at some of that will do.
+                // Most of a large volume was never written; check only a sample of those blocks.
                 let large = sectors / step > 64 && !(first / step).is_multiple_of(8);
                 if large && self.oracles[volume].is_pristine(first, count) {
                     first += count;
@@ -493,7 +501,7 @@ impl Runner<'_> {
                 let (offset, length) = (first * 512, count * 512);
                 let v = volume as u32;
                 while !self.world.cache.has_room() {
-                    // (A change of policy may be under way.)
+                    // A change of the policy may be in progress.
                     if !self.world.complete_one(&mut self.choices) {
                         return Err(format!("{when}: no room: {}", self.world.cache.describe()));
                     }
@@ -528,7 +536,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// After a stop that destaged: the backing stores alone hold everything.
+    /// After a stop with destage: checks that the backing stores alone hold all data.
     pub(crate) fn check_backing(&mut self) -> Result<(), String> {
         for (volume, oracle) in self.oracles.iter().enumerate() {
             let device = Device::Backing(Volume(volume as u32));

@@ -1,9 +1,10 @@
-//! A client that asks where data is, as a copy does that leaves out zeroes.
+//! A client that asks which ranges hold data, as a copying program does that skips zeroes.
 //!
-//! It asks now and then, whatever else goes on: the cache at one step, the store some steps later, as the
-//! engine does. An answer that a range is zero is checked like a read: the oracle must accept zeroes there, and no
-//! later read may find something older. When to ask, and what, is no choice of the run, so that it makes no run
-//! longer, or another.
+//! It asks occasionally, regardless of other activity: it asks the cache at one step and the store
+//! some steps later, as the engine does. An answer that a range is zero is checked like a read: the
+//! oracle must allow zeroes there, and no later read may find an older value. The time and the
+//! range of a question do not come from the choices of the run, so that asking does not make the
+//! run longer or different.
 
 use std::hash::Hasher;
 
@@ -16,23 +17,23 @@ use crate::oracle::ReadTicket;
 use crate::witness::Digest;
 
 const SECTOR: u64 = 512;
-/// Most steps between the cache's answer and the store's.
+/// Maximum number of steps between the cache's answer and the store's.
 const STEPS_MAX: u64 = 24;
-/// Runs of an answer, at most: enough for all, most often.
+/// Maximum number of runs in an answer; usually enough for all.
 const RUNS_MAX: usize = 12;
 
-/// A question, of which the cache has answered its part.
+/// A question that the cache has answered and the store has not.
 #[derive(Debug)]
 pub(crate) struct Asked {
     volume: usize,
     holdings: Holdings,
     ticket: ReadTicket,
-    /// The step at which the store is asked.
+    /// The step at which to ask the store.
     due: u64,
 }
 
 impl Runner<'_> {
-    /// One step of that client.
+    /// One step of this client.
     pub(super) fn ask_contents(&mut self) -> Result<(), String> {
         self.steps += 1;
         match &self.asked {
@@ -48,7 +49,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Volume, first sector, sectors, and steps to wait.
+    /// Draws a question: the volume, the first sector, the number of sectors, and the number of
+    /// steps to wait.
     fn draw_question(&self) -> (usize, u64, u64, u64) {
         let mut digest = Digest::default();
         digest.write_u64(self.steps);
@@ -68,7 +70,7 @@ impl Runner<'_> {
         (volume, first, 1 + draw(8 * block), draw(STEPS_MAX))
     }
 
-    /// Asks the cache where some sectors are; the store is asked `steps` steps later.
+    /// Asks the cache about some sectors; the store is asked `steps` steps later.
     fn ask(&mut self, volume: usize, first: u64, count: u64, steps: u64) {
         let (offset, length) = (first * SECTOR, count * SECTOR);
         let holdings = self.world.cache.holdings(Volume(volume as u32), offset, length);
@@ -79,7 +81,7 @@ impl Runner<'_> {
         self.asked = Some(Asked { volume, holdings, ticket, due });
     }
 
-    /// The store answers, and all of it is judged.
+    /// Asks the store, and checks the combined answer.
     fn answer_contents(&mut self, when: &'static str) -> Result<(), String> {
         let Some(Asked { volume, holdings, ticket, .. }) = self.asked.take() else { return Ok(()) };
         let device = Device::Backing(Volume(volume as u32));
@@ -106,7 +108,7 @@ impl Runner<'_> {
         checked.map_err(|violation| violation.to_string())
     }
 
-    /// Asks for some sectors, and has the answer judged at once.
+    /// Asks about some sectors, and checks the answer at once.
     pub(super) fn check_contents(
         &mut self,
         (volume, first, count): (usize, u64, u64),
@@ -117,7 +119,7 @@ impl Runner<'_> {
         self.answer_contents(when)
     }
 
-    /// Nobody waits for the answer any more.
+    /// Discards the question in progress.
     pub(super) fn forget_question(&mut self) {
         if let Some(asked) = self.asked.take() {
             self.oracles[asked.volume].read_failed(&asked.ticket);
@@ -149,12 +151,12 @@ impl Runner<'_> {
     }
 }
 
-/// (Byte by byte, this was a tenth of all the time.)
+/// Comparing byte by byte took a tenth of the total time.
 fn is_zero(sector: &[u8]) -> bool {
     sector == &[0; SECTOR as usize][..sector.len()]
 }
 
-/// A store that knows of each sector whether it is zeroes.
+/// Answers for a store that knows which of its sectors are zero.
 fn zeroes_of(store: &[u8], offset: u64, length: u64, found: &mut Vec<ContentRun>) {
     for sector in store[offset as usize..(offset + length) as usize].chunks(SECTOR as usize) {
         let content = if is_zero(sector) { Content::Hole } else { Content::Data };

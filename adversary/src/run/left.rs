@@ -1,7 +1,8 @@
-//! What cuts have left that was looked at already.
+//! Remembers the states after cuts that were already checked.
 //!
-//! What a start finds, and whether it is right, follows from what the devices hold, from what the oracle lets be
-//! found, and from the time. Where all that is as after an earlier cut, another look would see the same.
+//! The contents of the devices, the versions that the oracle allows, and the time determine what a
+//! start finds and whether that is correct. If all three are the same as after an earlier cut,
+//! another check would find the same.
 
 use std::collections::HashSet;
 use std::hash::Hasher;
@@ -13,12 +14,14 @@ use forebay_effect::Device;
 use crate::oracle::Oracle;
 use crate::witness::Digest;
 
-/// States that were looked at: for each, sums of what the devices hold, and a digest of the rest.
+/// States that were checked: for each, checksums of the devices' contents, and a digest of the
+/// rest.
 #[derive(Debug, Default)]
 pub(crate) struct LookedAt(HashSet<([u64; 2], u64)>);
 
 impl LookedAt {
-    /// Notes a state; whether it is a new one. `further` is whether the look goes on after the first start.
+    /// Adds a state; returns whether it is new. `further` says whether the check continues after
+    /// the first start.
     pub fn is_new(
         &mut self,
         devices: &MemoryDevices,

@@ -1,4 +1,4 @@
-//! A life of the cache: requests and completions in any order, and the oracle's look at replies.
+//! A life of the cache: requests and completions in any order, and checks of the replies.
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{Acknowledge, WritePolicy};
@@ -14,7 +14,7 @@ use crate::sectors::{spoil, stamp, value_of, values_of};
 use crate::world::is_device_error;
 
 impl Runner<'_> {
-    /// One life after another.
+    /// Plays one life after another.
     pub(super) fn lives(&mut self) -> Result<(), String> {
         for life in 0..self.plan.lives {
             let faults = !self.plan.errors_allowed || self.choices.choose(4) != 3;
@@ -28,7 +28,7 @@ impl Runner<'_> {
             };
             self.live()?;
             self.await_pass_through()?;
-            // (What a device loses when it goes, it loses as in a power cut.)
+            // A device that disappears loses the same data as in a power cut.
             let end = match end {
                 End::Kill if self.is_flash_gone() => End::Cut,
                 end => end,
@@ -42,7 +42,7 @@ impl Runner<'_> {
             if last || self.unsettled {
                 break;
             }
-            // (Then there is room again.)
+            // Flash has space again.
             self.bring_flash_back();
             if !self.restart()? {
                 return Ok(());
@@ -56,8 +56,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Steps until the life ends. Whether to go on is asked at each step, not once, so that a
-    /// failing run can be made shorter by leaving steps out; 0 always means the end.
+    /// Plays steps until the life ends. Each step chooses whether to continue, so that shrinking
+    /// can remove steps from a failing run; 0 always means the end.
     fn live(&mut self) -> Result<(), String> {
         for _ in 0..self.plan.steps {
             if self.choices.one_in(64) {
@@ -90,13 +90,13 @@ impl Runner<'_> {
         }
     }
 
-    /// A request or a completion.
+    /// Performs a request or a completion.
     fn step(&mut self) -> Result<(), String> {
         if !self.scenario.policies.is_empty() && self.choices.one_in(24) {
             let (policy, acknowledge) = self.draw_policy();
             self.tell(|| format!("switch to {policy:?}, {acknowledge:?}"));
             if policy.write_back {
-                // As an engine does, first of all.
+                // The engine marks the headers dirty first.
                 self.world.write_headers(|_| HeaderChange::MarkDirty);
             }
             self.world.set_policy(policy, acknowledge);
@@ -108,7 +108,7 @@ impl Runner<'_> {
         if self.plan.older {
             self.step_older()?;
         }
-        // (A quiesce fails after a failed sync.)
+        // A quiesce fails after a failed sync.
         if self.plan.others && !self.plan.errors_allowed && self.choices.one_in(40) {
             self.forget_question();
             return self.quiet();
@@ -138,7 +138,7 @@ impl Runner<'_> {
         self.ask_contents()
     }
 
-    /// A store is late from now on, or none is.
+    /// Makes one store slow from now on, or none.
     fn be_late(&mut self) {
         let volume = self.choices.choose(1 + self.oracles.len() as u64);
         self.world.late = volume.checked_sub(1).map(|volume| Volume(volume as u32));
@@ -172,7 +172,7 @@ impl Runner<'_> {
         };
         let zeroes = matches!(op, Op::Trim | Op::WriteZeroes);
         let range = match zeroes && self.choices.choose(3) == 2 {
-            // As a client that empties a part of its disk, or the whole.
+            // Like a client that empties a part of its disk, or all of it.
             true => self.long_range(sectors),
             false => (first, count),
         };
@@ -211,10 +211,10 @@ impl Runner<'_> {
         self.open.insert(request.0, expect);
     }
 
-    /// Sectors to address: whole blocks, parts of blocks, several blocks.
+    /// Draws the sectors of a request: whole blocks, parts of blocks, or several blocks.
     pub(super) fn range(&mut self, volume: usize, sectors: u64, block: u64) -> (u64, u64) {
         let c = &mut self.choices;
-        // A few blocks are hot, so that things meet.
+        // A few blocks are hot, so that requests interact.
         let blocks = sectors.div_ceil(block);
         let hot = &self.scenario.hot[volume];
         let b = match c.choose(2) {
@@ -233,14 +233,14 @@ impl Runner<'_> {
         (first, count.min(sectors - first))
     }
 
-    /// Sectors of many blocks, up to the end of the volume.
+    /// Draws sectors of many blocks, up to the end of the volume.
     fn long_range(&mut self, sectors: u64) -> (u64, u64) {
         let first = self.choices.choose(2) * self.choices.choose(sectors);
         let rest = sectors - first;
         (first, if self.choices.choose(2) == 0 { rest } else { 1 + self.choices.choose(rest) })
     }
 
-    /// Takes in the replies that have come.
+    /// Checks the replies that have arrived.
     pub(crate) fn hear(&mut self) -> Result<(), String> {
         let (before, replies) = (self.world.replies_given(), self.world.replies());
         for (reply, (id, result, data)) in (before..).zip(replies) {
@@ -256,7 +256,7 @@ impl Runner<'_> {
         self.check_watch()
     }
 
-    /// Asks for a destage of what is dirty now.
+    /// Begins a destage of all data that is dirty now.
     pub(super) fn begin_destage(&mut self) {
         if self.destage.is_none() {
             self.tell(|| "destage".into());
@@ -267,8 +267,8 @@ impl Runner<'_> {
         }
     }
 
-    /// A destage that went well: the backing stores durably hold what was newest when it was asked
-    /// for, or newer.
+    /// Checks the result of a destage: if it succeeded, the backing stores durably hold the data
+    /// that was newest when the destage began, or newer data.
     fn hear_destage(&mut self) -> Result<(), String> {
         if self.destage.is_none() {
             return Ok(());
@@ -276,10 +276,10 @@ impl Runner<'_> {
         let Some(result) = self.world.destaged() else { return Ok(()) };
         self.tell(|| format!("destaged {result:?}"));
         let tickets = self.destage.take().unwrap_or_default();
-        // A stop ends it early.
+        // A stop ends the destage early.
         let cut = result == Err(IoError::Shutdown.into()) && !self.world.cache.is_ready();
         self.seen.stats.add("destages that a stop ended", u64::from(cut));
-        // (One that the failure of flash has met half-way fails, too.)
+        // A destage also fails if flash fails during it.
         let allowed = cut
             || self.unsynced.is_some()
             || self.plan.errors_allowed
@@ -309,7 +309,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Judges what was read without calls before this reply, each as a read that began and ended at that moment.
+    /// Checks the reads without calls that were made before this reply, each as a read that began
+    /// and ended at that moment.
     pub(super) fn judge_seen(&mut self, reply: u64) -> Result<(), String> {
         while let Some(seen) = self.world.lookout.take_seen(reply) {
             let oracle = &mut self.oracles[seen.volume as usize];
@@ -326,7 +327,7 @@ impl Runner<'_> {
         self.tell(|| format!("reply {} {result:?} {:?}", id.0, self.open.get(&id.0)));
         if let Err(e) = result {
             self.seen.errors += 1;
-            // (A stop does not wait until volumes go past flash.)
+            // A stop does not wait until volumes bypass flash.
             let stops = self.is_flash_gone() && !self.world.cache.is_ready();
             let unsynced = self.open.get(&id.0).is_some_and(|expect| self.needs_lost_sync(expect));
             if !(self.plan.errors_allowed || stops || unsynced) || !is_device_error(e) {

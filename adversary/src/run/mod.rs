@@ -1,5 +1,5 @@
-//! One run: random requests, completions in any order, power cuts, kills, stops and restarts,
-//! with the oracle looking at every reply.
+//! One run: random requests, completions in any order, power cuts, kills, stops and restarts, with
+//! an oracle that checks every reply.
 
 pub(crate) mod after;
 mod contents;
@@ -29,16 +29,16 @@ use left::LookedAt;
 use older::Copies;
 use others::Others;
 
-/// What a run does.
+/// What happens during a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Lives of the cache; each ends with a cut, a kill or a stop.
+    /// Number of lives of the cache; each ends with a cut, a kill or a stop.
     pub lives: u32,
-    /// Steps (requests or completions) in a life, at most.
+    /// Maximum number of steps (requests or completions) in a life.
     pub steps: u64,
-    /// Once in so many steps the run asks what a power cut at this instant would leave: on
-    /// copies of the devices the cut is made, the cache starts, everything is read; then the
-    /// run goes on as if nothing had been. 0 for never.
+    /// Once per this number of steps, on average, the run checks what a power cut at this instant
+    /// would leave: it makes the cut on copies of the devices, starts the cache and reads
+    /// everything; then the run continues unchanged. 0 means never.
     pub fork_one_in: u32,
     /// Faults of the flash device's operations.
     pub flash_faults: FaultRates,
@@ -46,32 +46,32 @@ pub struct Plan {
     pub backing_faults: FaultRates,
     /// Whether requests may fail (because faults are injected).
     pub errors_allowed: bool,
-    /// Whether cuts may take what is on flash, or parts of it, with them.
+    /// Whether cuts may also lose the contents of flash, or parts of them.
     pub flash_lost: bool,
-    /// Whether others use the backing stores: between lives, and while the cache is quiet.
+    /// Whether other programs use the backing stores between lives and during a quiesce.
     pub others: bool,
-    /// Whether stores fail for long, one at a time, while others are used.
+    /// Whether stores fail for a long time, one at a time, while other stores are used.
     pub outages: bool,
-    /// Whether syncs of one store fail in a life, for a while or to its end. Nothing else fails: flash stays
-    /// in use, and only requests that need such a sync may fail.
+    /// Whether the syncs of one store fail during a life, for a while or to its end. Nothing else
+    /// fails: flash stays in use, and only requests that need such a sync may fail.
     pub syncs: bool,
-    /// Whether stores are late for long, one at a time, while others are used.
+    /// Whether stores are slow for a long time, one at a time, while other stores are used.
     pub late: bool,
-    /// How flash comes to its end, if it does. Of write-through, no request may fail for that; nor of
-    /// write-back, where it is full.
+    /// How flash fails, if it does. With write-through, this must not make a request fail; nor with
+    /// write-back, if flash is only full.
     pub flash_end: Option<FlashEnd>,
-    /// Whether devices are replaced by older states of themselves when a life has ended, and stores keep
+    /// Whether devices are replaced by older copies of themselves after a life; stores then keep
     /// stamps.
     pub older: bool,
-    /// Whether starts accept older stores, once they were refused, and drop what is clean.
+    /// Whether starts accept older stores after they were refused, and drop clean blocks.
     pub accepts_older: bool,
-    /// Whether headers of stores cannot be written now and then.
+    /// Whether writes of store headers fail occasionally.
     pub header_faults: bool,
-    /// Whether starts find one copy of the superblock unreadable now and then.
+    /// Whether starts occasionally find one copy of the superblock unreadable.
     pub superblock_errors: bool,
-    /// Hears what happens, a line each; for looking into a failing seed.
+    /// Receives a line for each event; for investigating a failing seed.
     pub trace: Option<fn(&str)>,
-    /// A bug that the cache is given, to see whether it is found.
+    /// A bug to plant in the cache, which the run should find.
     pub sabotage: Sabotage,
 }
 
@@ -104,16 +104,16 @@ impl Plan {
     }
 }
 
-/// What becomes of flash in the middle of a life.
+/// How flash fails in the middle of a life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlashEnd {
-    /// It has no room but for its superblocks.
+    /// Flash has space only for its superblocks.
     Full,
-    /// It takes and gives nothing until the next start.
+    /// Flash accepts no operations until the next start.
     Gone,
 }
 
-/// What a run saw.
+/// What happened during a run.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Power cuts.
@@ -132,13 +132,13 @@ pub struct Seen {
     pub refusals: u64,
     /// Counters of all lives together.
     pub stats: Coverage,
-    /// Faults injected, those of cuts included.
+    /// Injected faults, including those of cuts.
     pub faults: FaultCounts,
-    /// A digest of all effects, answers and replies: the same seed must give the same.
+    /// A digest of all effects, answers and replies: equal seeds must have equal digests.
     pub digest: u64,
 }
 
-/// What a request's reply is checked against.
+/// The expected reply to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Expect {
     Read { volume: usize, ticket: ReadTicket, first: u64 },
@@ -156,10 +156,10 @@ impl Expect {
     }
 }
 
-/// A destage that the run has asked for: by volume, what was there then.
+/// A destage that the run has requested: for each volume, the state when it began.
 pub(crate) type Destage = Vec<ReadTicket>;
 
-/// What decides which records have a place in the index.
+/// The parameters that determine which records have a place in the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Share {
     shards: u8,
@@ -172,7 +172,7 @@ impl Share {
         Share { shards: config.shards, entries }
     }
 
-    /// Whether all that had a place under `former` have one.
+    /// Whether all records that had a place under `former` have one.
     fn holds_all(self, former: Share) -> bool {
         self.shards == former.shards && self.entries >= former.entries
     }
@@ -188,44 +188,44 @@ pub struct Runner<'a> {
     pub(crate) choices: Source<'a>,
     pub(crate) open: BTreeMap<u64, Expect>,
     destage: Option<Destage>,
-    /// What a client has asked about contents.
+    /// The question of a client about contents.
     asked: Option<contents::Asked>,
     steps: u64,
-    /// Where the consequences of a cut are looked at while the run goes on.
+    /// A second world, in which the consequences of a cut are checked.
     aside: Option<Box<World>>,
-    /// What cuts that were decided about from without have left.
+    /// States after cuts whose survivors the caller chose.
     pub(crate) looked_at: LookedAt,
-    /// Failed syncs that a loss of power has wiped out since.
+    /// Number of failed syncs whose consequences a loss of power has since removed.
     syncs_failed: u64,
-    /// Faults that changed the flash medium, up to the beginning of this life.
+    /// Number of faults that had changed the flash medium when this life began.
     lies: u64,
-    /// Such faults may be among the newest batches, and a clean stop has not been possible.
+    /// Whether such faults may affect the newest batches and no clean stop has been possible.
     unsettled: bool,
-    /// The share of the last start that went well.
+    /// The share of the last successful start.
     share: Share,
-    /// Whether the next start may have other shards, or fewer entries.
+    /// Whether the next start may have another number of shards, or fewer entries.
     reshares: bool,
-    /// Times that flash was formatted.
+    /// Number of times that flash was formatted.
     formats: u8,
-    /// What was on flash, or a part of it, has been taken away.
+    /// Whether the contents of flash, or a part of them, have been destroyed.
     wiped: bool,
-    /// What others have done to the stores.
+    /// What other programs have done to the stores.
     others: Others,
-    /// The volume whose store fails.
-    /// Flash has no room.
+    /// Whether flash has failed ([`Plan::flash_end`]).
     ended: bool,
+    /// The volume whose store fails.
     outage: Option<usize>,
-    /// The volume whose store could not be synced in this life.
+    /// The volume whose store failed to sync in this life.
     unsynced: Option<usize>,
-    /// Older states of devices.
+    /// Older copies of devices.
     older: Copies,
     pub(crate) seen: Seen,
 }
 
-/// Runs a scenario to its end.
+/// Plays a scenario to its end.
 ///
 /// # Errors
-/// What went wrong, in words.
+/// Describes the failure.
 pub fn run(scenario: &Scenario, plan: Plan, choices: &mut dyn Choices) -> Result<Seen, String> {
     let mut runner = Runner::new(scenario, plan, choices);
     for feature in scenario.features() {
@@ -237,7 +237,7 @@ pub fn run(scenario: &Scenario, plan: Plan, choices: &mut dyn Choices) -> Result
 }
 
 impl<'a> Runner<'a> {
-    /// A run that has not begun.
+    /// Prepares a run.
     pub fn new(scenario: &Scenario, plan: Plan, choices: &'a mut dyn Choices) -> Runner<'a> {
         let [flash, backing] = scenario.logical;
         let device = |size: u64, logical_block: u32| DeviceOptions {
@@ -245,8 +245,8 @@ impl<'a> Runner<'a> {
             logical_block,
             ..DeviceOptions::sized(size.next_multiple_of(logical_block.into()))
         };
-        // A sector torn to garbage on the backing store is the client's own loss, as on any disk:
-        // the store has no metadata of ours. On flash it must not show.
+        // A sector torn to garbage on a backing store is the client's own loss, as on any disk,
+        // because the store contains no metadata of Forebay. On flash, it must not have an effect.
         let backing = |size| DeviceOptions { garbage: false, ..device(size, backing) };
         let mut world = World::new(
             scenario.config.clone(),
@@ -297,10 +297,10 @@ impl<'a> Runner<'a> {
         self.scenario.flash_bytes.is_some()
     }
 
-    /// Starts the cache on new devices.
+    /// Starts the cache with empty devices.
     pub(crate) fn format(&mut self) -> Result<(), String> {
         let bindings = bindings(self.scenario.bindings);
-        // Another log each time.
+        // The log gets a new UUID each time.
         self.formats += 1;
         let format = Open::Format { uuid: [self.formats; 16], bindings };
         match self.world.start_whole(format, &mut self.choices) {
@@ -309,7 +309,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// What the run saw, if nobody has touched memory that was in use.
+    /// Returns what happened during the run, if no memory was changed while it was in use.
     pub(crate) fn finish(mut self) -> Result<Seen, String> {
         let changed = self.world.executor.devices().hazards().sources_changed;
         if changed > 0 {
@@ -325,7 +325,7 @@ impl<'a> Runner<'a> {
         Ok(self.seen)
     }
 
-    /// What the watch over the devices has found wrong, if anything.
+    /// Returns an error if the watch over the devices has found a violation.
     pub(crate) fn check_watch(&self) -> Result<(), String> {
         let plan = &self.plan;
         let flash_lies = plan.errors_allowed || plan.flash_lost || plan.older || plan.others;
@@ -344,7 +344,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// The volumes that a superblock names.
+/// The volumes that a superblock must name.
 fn bindings(count: u16) -> Vec<Binding> {
     let binding = |n: u16| Binding::new(Volume(n.into()), [n as u8; 16], n.into());
     (0..count).map(binding).collect()

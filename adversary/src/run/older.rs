@@ -1,12 +1,13 @@
-//! Devices that are replaced by older states of themselves, one at a time: what stamps are for.
+//! Replaces devices by older copies of themselves, one at a time; stamps exist to detect this.
 //!
-//! The runner does what an engine does with headers, and keeps copies of what devices durably held at
-//! moments of a life. When that ends, one device gets such a copy in its place. Then a start may refuse,
-//! and finds everything when the newer one is back; or it completes a store, so that the stores alone hold
-//! everything, unless that is cut short and a further start has to go on with it; or it says for which volume what is there is older
-//! (and serves it as it is), or that it dropped what the flash tier held (and serves what it should). If
-//! it says nothing, the copy must be newer than the last stamp: this is known here from what was answered
-//! to the machine, not from what it says of itself.
+//! The runner handles headers as an engine does, and keeps copies of the durable contents of
+//! devices at several moments of a life. After the life, such a copy replaces one device. Then a
+//! start has several options. It may refuse, and must find everything once the newer device is
+//! back. It may complete an older store from the log, so that the stores alone hold everything; if
+//! this is cut short, a later start continues it. It may report which volume's store is older (and
+//! serve the store as it is), or that it dropped the contents of the flash tier (and serve the
+//! correct data). If it reports nothing, the copy must be newer than the last stamp. The test knows
+//! this from the answers that it gave to the state machine, not from the contents of the copy.
 
 use forebay_block::Volume;
 use forebay_cache::Open;
@@ -24,63 +25,64 @@ use crate::oracle::{Oracle, Value};
 use crate::sectors::values_of;
 use crate::world::Found;
 
-/// Copies that are kept of a life.
+/// Maximum number of copies to keep of a life.
 const COPIES_MAX: usize = 8;
 
-/// What a device durably held.
+/// The durable contents of a device.
 #[derive(Clone, Debug)]
 struct Copy {
     device: Device,
     image: Vec<u8>,
-    /// The header of a store.
+    /// The header of the store, if the device is a store.
     header: StoreHeader,
-    /// What flash held: the newest durable batch, if known, and the generation of the superblock.
+    /// The state of flash: the newest durable batch, if known, and the generation of the
+    /// superblock.
     held: (Option<BatchSequence>, SuperblockGeneration),
 }
 
-/// How a run goes on after a start.
+/// How a run continues after a start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Accepted {
     GoesOn,
-    /// What clients find now, nobody can say.
+    /// The data that clients find now cannot be predicted, so the run ends.
     Over,
-    /// There has to be another start.
+    /// Another start is necessary.
     Again,
 }
 
-/// A copy has taken the place of a device.
+/// The replacement of a device by an older copy.
 #[derive(Clone, Debug)]
 pub(super) struct Attack {
     pub device: Device,
-    /// What the device held.
+    /// The newer contents of the device.
     newer: Vec<u8>,
     header: StoreHeader,
-    /// A start has to notice.
+    /// Whether a start must notice the replacement.
     pub must: bool,
-    /// One was cut short.
+    /// Whether a start was cut short.
     cut: bool,
-    /// One has begun to complete the store.
+    /// Whether a start has begun to complete the store.
     completes: bool,
-    /// One has accepted the store, and may have begun an epoch that the newer one does not know: an engine
-    /// does not take that one back.
+    /// Whether a start has accepted the store. It may have begun an epoch that the newer device
+    /// does not know, so an engine does not take the newer device back.
     pub accepted: bool,
 }
 
-/// What there is to replace devices by, and what was done.
+/// The copies that may replace devices, and the replacement in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Copies {
     copies: Vec<Copy>,
     pub attack: Option<Attack>,
-    /// By volume: the number of a stamp that the log has durably noted, at least.
+    /// For each volume, the newest stamp number that the log is known to have recorded durably.
     noted: Vec<u64>,
-    /// A start was refused, and the newer device is back.
+    /// Whether a start was refused and the newer device is back.
     pub refused: bool,
-    /// The next start accepts an older store, and drops what is clean.
+    /// Whether the next start accepts an older store and drops clean blocks.
     pub drops: bool,
 }
 
 impl Runner<'_> {
-    /// A step of a life: stamps are asked for, copies are made.
+    /// One step of a life: may request stamps and make copies.
     pub(super) fn step_older(&mut self) -> Result<(), String> {
         if self.choices.one_in(16) {
             self.tell(|| "stamp".into());
@@ -95,13 +97,13 @@ impl Runner<'_> {
         }
         let idle = self.world.executor.devices().pending() == 0 && !self.world.cache.has_given_up();
         if idle && !self.world.cache.is_stamping() {
-            // What was answered was noted, and nothing is in flight.
+            // Everything that was answered was recorded, and nothing is in flight.
             self.older.noted.clone_from(&self.world.answered);
         }
         if self.choices.one_in(60) { self.quiesce_older() } else { Ok(()) }
     }
 
-    /// Keeps a copy of a device as it is.
+    /// Keeps a copy of a device in its current state.
     fn copy_one(&mut self) {
         let count = self.oracles.len() as u64;
         let device = match self.choices.choose(1 + count.min(2)) {
@@ -139,7 +141,7 @@ impl Runner<'_> {
         copies.into_iter().flatten().max_by_key(|s| s.generation)
     }
 
-    /// Whether a copy is of a store that flash may be able to complete; there are few of these.
+    /// Whether a copy is of a store that flash may be able to complete; such copies are rare.
     fn may_be_completed(&self, copy: &Copy) -> bool {
         let Copy { device: Device::Backing(v), header, .. } = copy else { return false };
         let flash = self.world.executor.devices().durable(Device::Flash);
@@ -150,7 +152,7 @@ impl Runner<'_> {
             && superblock.tail_batch <= header.stamp.complete.next()
     }
 
-    /// A life has ended: copies that were made of it may take the place of a device.
+    /// After a life, may replace a device by a copy from that life.
     pub(super) fn attack(&mut self) {
         if self.older.copies.is_empty() || self.choices.choose(3) == 0 {
             return;
@@ -161,7 +163,7 @@ impl Runner<'_> {
         let from = if few.is_empty() || self.choices.choose(4) == 0 { all.collect() } else { few };
         let which = from[self.choices.choose(from.len() as u64) as usize];
         let Copy { device, image, header, held } = self.older.copies[which].clone();
-        // (After a kill that is more than what is durable.)
+        // After a kill, this is more than the durable contents.
         let newer = self.world.executor.devices().contents(device).to_vec();
         let (former, must) = match device {
             Device::Flash => {
@@ -194,12 +196,12 @@ impl Runner<'_> {
             completes: false,
             accepted: false,
         });
-        // What the device held is nothing that the log must have held first.
+        // The log is not responsible for the contents of the replaced device.
         self.world.reboot(self.world.config.clone());
     }
 
-    /// A start is about to begin: as an engine does, it takes stores for older of which flash knows a later
-    /// stamp, whether or not it accepts them.
+    /// Before a start: like an engine, marks as older the stores for which flash knows a later
+    /// stamp, whether or not the start accepts them.
     pub(super) fn mark_older(&mut self) {
         if !self.plan.older {
             return;
@@ -213,27 +215,29 @@ impl Runner<'_> {
         }
     }
 
-    /// Copies of a life are of no use in the next: its epoch is another, which an engine looks at first.
+    /// Discards the copies, which are useless in the next life: its epoch differs, and an engine
+    /// checks the epoch first.
     pub(super) fn forget_copies(&mut self) {
         self.older = Copies::default();
     }
 
-    /// What is known of an attack in a world that is looked at aside is nothing to the run.
+    /// Discards the attack of a side world, which does not concern the run.
     pub(super) fn forget_attack(&mut self) {
         (self.older.attack, self.older.refused, self.older.drops) = (None, false, false);
     }
 
-    /// A start was cut short.
+    /// Notes that a start was cut short.
     pub(super) fn older_cut(&mut self) {
         let Some(attack) = &mut self.older.attack else { return };
         attack.cut = true;
         if attack.accepted {
-            // The next one may be without.
+            // The next start may not accept the store.
             self.older.drops = self.choices.choose(2) == 1;
         }
     }
 
-    /// A start was refused because a device is older: it is right, and the newer one comes back.
+    /// Handles a start that was refused because a device is older: checks that this is correct, and
+    /// brings the newer device back or accepts the older store.
     pub(super) fn older_refused(&mut self, volume: Volume, which: Older) -> Result<(), String> {
         let attack = self.older.attack.take();
         let attack = attack
@@ -256,7 +260,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The newer device is back.
+    /// Brings the newer device back.
     fn bring_back(&mut self, attack: Attack, name: &'static str) {
         self.seen.stats.add(name, 1);
         self.tell(|| format!("--- {name}"));
@@ -268,7 +272,7 @@ impl Runner<'_> {
         self.world.reboot(self.world.config.clone());
     }
 
-    /// A start went well: whether the run goes on. What headers say from then on.
+    /// Handles a successful start: returns how the run continues, and updates the headers.
     pub(super) fn older_accepted(&mut self) -> Result<Accepted, String> {
         let Found::Log(report) = &self.world.found else { return Ok(Accepted::GoesOn) };
         let report = report.clone();
@@ -302,7 +306,7 @@ impl Runner<'_> {
             let bound = report.bindings.iter().find(|b| b.volume.index() == v);
             let log_is_older = report.outdated.contains(&(Volume(v as u32), Older::Flash));
             *header = header.after(&HeaderChange::Open {
-                // (There is no other tier, and its epochs are of no interest here.)
+                // There is no other tier, and its epochs do not matter here.
                 tier: header.flash_uuid,
                 epoch: header.flash_epoch,
                 noted: bound.map_or(0, |b| b.stamp),
@@ -318,7 +322,7 @@ impl Runner<'_> {
         Ok(accepted)
     }
 
-    /// A store gets what it lacks, unless the power goes meanwhile.
+    /// Waits until a store has been completed, or cuts the power before that.
     fn complete(&mut self, attack: Attack, completing: &[Volume]) -> Result<Accepted, String> {
         if !matches!(attack.device, Device::Backing(v) if completing == [v]) {
             return Err(format!("{completing:?} are completed, of {:?}", attack.device));
@@ -345,7 +349,7 @@ impl Runner<'_> {
         };
         self.check_watch()?;
         match result {
-            // What it lacks cannot be read, or a header cannot be written.
+            // The missing data cannot be read, or a header cannot be written.
             Err(_) if self.plan.errors_allowed => {
                 self.bring_back(attack, "older store's completion failed");
                 return Ok(Accepted::Again);
@@ -362,7 +366,7 @@ impl Runner<'_> {
         let told: Vec<Volume> = outdated.iter().map(|o| o.0).collect();
         match attack.device {
             Device::Flash if outdated.iter().any(|o| o.1 == Older::Flash) => {
-                // The stores are the whole truth, and what clients find.
+                // The stores hold the correct data, and clients find it.
                 self.seen.stats.add("older flash dropped", 1);
                 Ok(Accepted::GoesOn)
             }
@@ -378,8 +382,8 @@ impl Runner<'_> {
                 "a start reports {outdated:?} as older, but {:?} was replaced",
                 attack.device
             )),
-            // That the volume is not trusted was durable before the power went, and superblocks were
-            // written since.
+            // Before the power was cut, it became durable that the volume is not trusted;
+            // superblocks have been written since.
             Device::Flash if attack.must && attack.cut => Ok(Accepted::GoesOn),
             device if attack.must => Err(format!(
                 "the start does not notice that {device:?} is \
@@ -392,7 +396,7 @@ impl Runner<'_> {
         }
     }
 
-    /// After a stop that went well: the headers say how the stores are left.
+    /// After a successful stop: writes the state of the stores to their headers.
     pub(super) fn note_older(&mut self, errors: bool) -> Result<(), String> {
         while self.world.write_stamps(&mut self.choices) {}
         let whole = self.world.cache.dirty_blocks() == 0;
@@ -425,7 +429,7 @@ impl Runner<'_> {
         self.seal(sealed, patience)
     }
 
-    /// The stores are left to a backup for a while.
+    /// Leaves the stores to a backup program for a while.
     fn quiesce_older(&mut self) -> Result<(), String> {
         if self.destage.is_some() || self.plan.errors_allowed {
             return Ok(());
@@ -456,7 +460,7 @@ impl Runner<'_> {
     }
 }
 
-/// An oracle of a volume that holds this and nothing else.
+/// An oracle for a volume with exactly these contents.
 pub(super) fn oracle_of(volume: u32, sectors: u64, image: &[u8]) -> Oracle {
     let mut oracle = Oracle::new(volume, sectors);
     let values = values_of(&image[..sectors as usize * 512], volume, 0);

@@ -1,8 +1,9 @@
-//! Older stores that an operator accepts: a start writes what is dirty over them, and drops what is clean.
+//! Older stores that an operator accepts: a start writes dirty blocks over them, and drops clean
+//! blocks.
 //!
-//! When that is over, the volume holds what its store holds, and nothing else. If it is cut short, the
-//! store is as old as before: a start that does not accept it must notice, whatever stamps the one before
-//! has written.
+//! Afterwards, the volume has exactly the contents of its store. If this is cut short, the store is
+//! as old as before: a start that does not accept it must notice that, whatever stamps the earlier
+//! start has written.
 
 use forebay_block::Volume;
 use forebay_device::choices::Choices;
@@ -12,11 +13,11 @@ use forebay_flash::{RecoveryReport, SEAL_BYTES, Sealed};
 use super::Runner;
 use super::older::{Accepted, Attack, oracle_of};
 
-/// Completions, at most, before a start is cut short.
+/// Maximum number of completions before a start is cut short.
 const CUT_AFTER_MAX: u64 = 40;
 
 impl Runner<'_> {
-    /// A start was refused because of this store: the next one accepts it.
+    /// After a start was refused because of this store: makes the next start accept it.
     pub(super) fn accept_older(&mut self, mut attack: Attack) {
         self.seen.stats.add("older store accepted", 1);
         self.tell(|| "--- the older store is accepted".into());
@@ -27,8 +28,8 @@ impl Runner<'_> {
         self.world.reboot(self.world.config.clone());
     }
 
-    /// A start has accepted an older store: what is dirty goes to the stores, what is clean is dropped. Or
-    /// the power goes meanwhile.
+    /// After a start has accepted an older store: destages dirty blocks and drops clean ones, or
+    /// cuts the power before that.
     pub(super) fn drop_clean(
         &mut self,
         attack: Attack,
@@ -47,7 +48,7 @@ impl Runner<'_> {
             self.world.cache.destage();
             self.world.run();
             for _ in 0..self.choices.choose(CUT_AFTER_MAX) {
-                // (The timer of an engine.)
+                // The timer of an engine.
                 if self.choices.one_in(4) {
                     self.world.cache.stamp();
                     self.world.run();

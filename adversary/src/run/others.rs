@@ -1,8 +1,8 @@
-//! Others who use the backing stores: after a stop, and while the cache is quiet. What they write is
-//! what a client must find then; and no start must take the cache's word for what they have changed.
+//! Other programs that use the backing stores after a stop and during a quiesce. Clients must then
+//! find what these programs wrote, and no start may use cached blocks that they have changed.
 //!
-//! The runner does what an engine does with headers and fingerprints: it knows which stores were
-//! changed, and says so at each start until one has gone well.
+//! The runner handles headers and fingerprints as an engine does: it knows which stores were
+//! changed, and reports them at each start until one has succeeded.
 
 use forebay_block::Volume;
 use forebay_cache::Open;
@@ -15,25 +15,26 @@ use super::Runner;
 use crate::oracle::Oracle;
 use crate::sectors::stamp;
 
-/// Completions that something may take before it counts as hanging.
+/// Maximum number of completions of an operation; more count as hanging.
 pub(super) const TURNS_MAX: u32 = 100_000;
 
-/// What others have done, and how far the cache knows.
+/// What other programs have done, and what the cache knows of it.
 #[derive(Clone, Debug)]
 pub(super) struct Others {
-    /// Volumes whose stores the next start is to take for changed.
+    /// Volumes whose stores the next start must treat as changed.
     changed: Vec<Volume>,
-    /// Some of those have dirty data for certain.
+    /// Whether some of these volumes certainly have dirty data.
     dirty: bool,
-    /// Some of those have none for certain.
+    /// Whether all of these volumes certainly have no dirty data.
     clean: bool,
-    /// The seals that the next start must find, if that is known.
+    /// The seals that the next start must find, if they are known.
     pub seals: Option<Vec<(Volume, Seal)>>,
-    /// A start was refused for the changes.
+    /// Whether a start was refused because of the changes.
     pub refused: bool,
-    /// How the stores were before the changes, and what was admissible, for who puts them back.
+    /// The contents of the stores and the oracles before the changes, for an operator who restores
+    /// the stores.
     before: Option<(Vec<Vec<u8>>, Vec<Oracle>)>,
-    /// The operator has everything clean dropped, once the start has gone well.
+    /// Whether the operator has all clean blocks dropped after the next successful start.
     drops: bool,
 }
 
@@ -52,8 +53,9 @@ impl Default for Others {
 }
 
 impl Runner<'_> {
-    /// After a stop that went well: the stores are noted, and others may use them. `whole`: all of them have all
-    /// data, and the log knows. `tainted`: a sync failed, so devices lose their power first.
+    /// After a successful stop: seals the stores, and may let other programs use them. `whole`: the
+    /// stores hold all data, and the log knows it. `tainted`: a sync failed, so devices lose power
+    /// first.
     pub(super) fn leave_to_others(
         &mut self,
         destaged: bool,
@@ -81,13 +83,14 @@ impl Runner<'_> {
         let mended = u64::from(tainted && destaged);
         self.seen.stats.add("stores used by others after a failed sync that was mended", mended);
         let before = (self.stores(), self.oracles.clone());
-        // What was destaged in a run that leaves something dirty may be taken for dirty again.
+        // Data that was destaged in a life that left dirty data may count as dirty again.
         let certain = whole || !writes_back;
         for v in 0..volumes {
             if self.choices.choose(2) == 0 {
                 continue;
             }
-            // Where something dirty is newer than what others write, either may be found in the end.
+            // If dirty data may be newer than what other programs write, either may be found in the
+            // end.
             self.write_past(v, certain);
             if !released[v] {
                 self.others.changed.push(Volume(v as u32));
@@ -96,12 +99,12 @@ impl Runner<'_> {
             }
         }
         self.others.before = Some(before);
-        // What others wrote is nothing that the log must have held first.
+        // The log is not responsible for what other programs wrote.
         self.world.reboot(self.scenario.config.clone());
         Ok(())
     }
 
-    /// A cut may come before a note is durable: after how many completions, if so.
+    /// Draws after how many completions a cut comes, which may be before a seal is durable.
     pub(super) fn choices_of_a_cut(&mut self) -> u32 {
         match self.choices.choose(4) {
             3 => self.choices.choose(8) as u32,
@@ -109,7 +112,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Has the cache note the stores; false if that was cut short.
+    /// Seals the stores; returns false if a cut came first.
     fn note(&mut self, released: &[bool], patience: u32) -> Result<bool, String> {
         let mut volumes = Vec::new();
         for (v, &distrust) in released.iter().enumerate() {
@@ -130,7 +133,7 @@ impl Runner<'_> {
         for _ in 0..patience {
             if let Some(result) = self.world.sealed() {
                 if let Err(e) = result {
-                    // (On flash that is full it may.)
+                    // This may happen if flash is full.
                     return if self.ended { Ok(false) } else { Err(format!("a seal failed: {e}")) };
                 }
                 self.others.seals = Some(seals);
@@ -146,14 +149,14 @@ impl Runner<'_> {
         Ok(false)
     }
 
-    /// What the backing stores hold.
+    /// The contents of the backing stores.
     fn stores(&self) -> Vec<Vec<u8>> {
         let devices = self.world.executor.devices();
         let held = |v| devices.durable(Device::Backing(Volume(v))).to_vec();
         (0..self.oracles.len() as u32).map(held).collect()
     }
 
-    /// Others write to a store. `certain`: nothing of the cache's is newer.
+    /// Lets another program write to a store. `certain`: the cache has no newer data.
     fn write_past(&mut self, volume: usize, certain: bool) {
         let device = Device::Backing(Volume(volume as u32));
         let mut bytes = self.world.executor.devices().durable(device).to_vec();
@@ -181,14 +184,14 @@ impl Runner<'_> {
         self.world.executor.devices_mut().replace(device, bytes);
     }
 
-    /// How the next start is to be.
+    /// The parameters of the next start.
     pub(super) fn open(&self) -> Open {
         let drop_clean = self.others.drops || self.older.drops;
         let changed = if drop_clean { Vec::new() } else { self.others.changed.clone() };
         Open::Recover { changed, drop_clean, stores: self.world.store_stamps() }
     }
 
-    /// Recovery has found the seals that it must.
+    /// Checks that recovery found the seals that it must find.
     pub(super) fn check_seals(&self, bindings: &[Binding]) -> Result<(), String> {
         let Some(seals) = &self.others.seals else { return Ok(()) };
         for binding in bindings {
@@ -203,7 +206,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// A start that went well.
+    /// Handles a successful start.
     pub(super) fn accepted(&mut self) -> Result<(), String> {
         if self.others.drops {
             self.settle("the dropping of what is clean")?;
@@ -227,8 +230,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// A start was refused because of what others wrote: the operator puts the stores back, or has
-    /// what is dirty written over them.
+    /// Handles a start that was refused because other programs changed a store: the operator
+    /// restores the stores, or has dirty blocks written over them.
     pub(super) fn refused_to_start(&mut self, volume: Volume) -> Result<(), String> {
         if !self.others.changed.contains(&volume) {
             return Err(format!("volume {volume} was refused as changed, but was not changed"));
@@ -253,14 +256,16 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Waits until nothing is dirty or under way. (The cache takes requests; nobody makes any.)
+    /// Waits until nothing is dirty or in flight. The cache accepts requests, but no client sends
+    /// any.
     pub(super) fn settle(&mut self, what: &str) -> Result<(), String> {
         let (mut asked, mut over) = (false, false);
         for _ in 0..TURNS_MAX {
             self.hear()?;
             if asked && let Some(result) = self.world.destaged() {
                 match result {
-                    // (Flash has failed meanwhile; another is asked for, when something has happened.)
+                    // Flash has failed meanwhile; request another destage after the next
+                    // completion.
                     Err(_) if self.ended => _ = self.world.complete_one(&mut self.choices),
                     result => result.map_err(|e| format!("the destage of {what} failed: {e}"))?,
                 }
@@ -281,13 +286,14 @@ impl Runner<'_> {
         Err(format!("{what} does not end: {}", self.world.cache.describe()))
     }
 
-    /// The operator makes the cache quiet, uses a store, and has the cache go on; or the power goes.
+    /// The operator quiesces the cache, uses a store, and lets the cache continue; or the power is
+    /// cut.
     pub(super) fn quiet(&mut self) -> Result<(), String> {
         if self.destage.is_some() {
             return Ok(());
         }
         self.settle("a quiesce")?;
-        // As in an engine, no client reads anything until it goes on.
+        // As in an engine, no client reads until the cache continues.
         self.judge_seen(u64::MAX)?;
         self.world.let_read(false);
         let done = self.quiesce();
@@ -331,7 +337,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Looks at what a cut would leave now, some of the time.
+    /// Sometimes checks what a cut at this instant would leave.
     fn fork_now(&mut self) -> Result<(), String> {
         match self.choices.choose(3) {
             2 => self.fork(),

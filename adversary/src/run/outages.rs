@@ -1,5 +1,5 @@
-//! Stores that take nothing for long. Clients of another store must be served, and none may wait for
-//! ever.
+//! Stores that reject all operations for a long time. Clients of other stores must be served, and
+//! no request may wait forever.
 
 use forebay_block::Volume;
 use forebay_device::choices::Choices;
@@ -8,11 +8,11 @@ use forebay_effect::{Device, Outcome};
 
 use super::{Expect, FlashEnd, Runner};
 
-/// Completions and timeouts that requests may take before they count as hanging.
+/// Maximum number of completions and timeouts before requests count as hanging.
 const TURNS_MAX: u32 = 100_000;
 
 impl Runner<'_> {
-    /// A store begins to fail; or while one does: the others are waited for, or it is mended.
+    /// Makes a store fail; or, if one already fails, waits for requests or repairs the store.
     pub(super) fn outage(&mut self) -> Result<(), String> {
         let Some(failing) = self.outage else {
             let volume = self.choices.choose(self.oracles.len() as u64) as usize;
@@ -35,7 +35,7 @@ impl Runner<'_> {
                     self.world.cache.retry_stores();
                     self.world.run();
                 }
-                // (If not, it is found by a probe.)
+                // Otherwise, the cache finds out by a probe.
                 self.wait_for(None)
             }
             1 => self.wait_for(None),
@@ -43,11 +43,11 @@ impl Runner<'_> {
         }
     }
 
-    /// Syncs of a store fail from now on; or while they do: they go well again, or requests are waited for.
-    /// In each life it is the same store.
+    /// Makes the syncs of a store fail; or, if they already fail, makes them succeed or waits for
+    /// requests. The store is the same throughout a life.
     pub(super) fn fail_syncs(&mut self) -> Result<(), String> {
         if self.choices.choose(2) == 0 {
-            // Whatever fails: nobody may wait for a sync of this store for ever.
+            // Even if syncs of this store fail, no request may wait forever for one.
             return self.wait_for(None);
         }
         let volumes = self.oracles.len() as u64;
@@ -63,7 +63,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Whether the answer says what a failed sync has made durable.
+    /// Whether the reply would claim that data is durable for which a sync failed.
     pub(super) fn needs_lost_sync(&self, expect: &Expect) -> bool {
         let durable = match expect {
             Expect::Read { .. } => false,
@@ -73,7 +73,7 @@ impl Runner<'_> {
         durable && self.unsynced == Some(expect.volume())
     }
 
-    /// Waits until all are answered, or all of other volumes than one.
+    /// Waits until all requests are answered, or all requests to volumes other than `but`.
     fn wait_for(&mut self, but: Option<usize>) -> Result<(), String> {
         for _ in 0..TURNS_MAX {
             self.hear()?;
@@ -91,7 +91,8 @@ impl Runner<'_> {
         ))
     }
 
-    /// Flash runs out of space, but for its superblocks, or is gone with what it has not made durable.
+    /// Makes flash run out of space except for its superblocks, or disappear together with the data
+    /// that is not durable.
     pub(super) fn end_flash(&mut self, how: FlashEnd) {
         let Some(flash) = &self.scenario.config.flash else { return };
         let geometry = &flash.geometry;
@@ -105,7 +106,7 @@ impl Runner<'_> {
         self.ended = true;
     }
 
-    /// It has room, or is there, again.
+    /// Makes flash have space again, or brings it back.
     pub(super) fn bring_flash_back(&mut self) {
         if std::mem::take(&mut self.ended) {
             let devices = self.world.executor.devices_mut();
@@ -121,9 +122,9 @@ impl Runner<'_> {
         self.ended && self.plan.flash_end == Some(FlashEnd::Gone)
     }
 
-    /// If flash has failed, waits until all volumes go on without it.
+    /// If flash has failed, waits until all volumes bypass it.
     pub(super) fn await_pass_through(&mut self) -> Result<(), String> {
-        // (What is dirty on flash that is gone is nowhere else.)
+        // Dirty data on flash that has disappeared exists nowhere else.
         let stays = self.is_flash_gone() && self.plan.errors_allowed;
         if !self.ended || !self.world.cache.has_given_up() || stays {
             return Ok(());
@@ -151,7 +152,7 @@ impl Runner<'_> {
         self.world.executor.devices_mut().set_rates(device, rates);
     }
 
-    /// A request was answered.
+    /// Counts a reply during an outage of another store.
     pub(super) fn note_outage(&mut self, volume: usize, result: Outcome) {
         if self.outage.is_some_and(|failing| failing != volume) {
             let name = match result {

@@ -1,4 +1,4 @@
-//! Starts that cannot read one copy of the superblock.
+//! Starts at which one copy of the superblock is unreadable.
 
 use forebay_device::choices::Choices;
 use forebay_effect::Device;
@@ -10,9 +10,9 @@ use crate::world::Found;
 const SECTOR: u64 = 512;
 
 impl Runner<'_> {
-    /// Now and then makes a sector of one superblock copy unreadable; returns the copy's first page
-    /// if the sector is in use. The other copy is the newest, so nothing is lost. (A power cut may
-    /// have left two different copies: what is lost with the newer one is two faults.)
+    /// Sometimes makes a sector of one superblock copy unreadable; returns the copy's first page if
+    /// the sector is in use. The other copy is the newest, so nothing is lost. (After a power cut,
+    /// the copies may differ; losing the newer one would then be a second fault.)
     pub(super) fn spoil_superblock(&mut self) -> Option<u32> {
         let geometry = self.world.config.flash.as_ref()?.geometry;
         if !self.plan.superblock_errors || self.choices.choose(4) == 0 {
@@ -34,13 +34,14 @@ impl Runner<'_> {
         self.tell(|| format!("--- copy {lost} of the superblock cannot be read at {at}"));
         self.world.executor.devices_mut().spoil(Device::Flash, at);
         self.seen.stats.add("superblock copies made unreadable", 1);
-        // (No data is lost with it.)
+        // This loses no data.
         self.lies = self.medium_faults();
         let used = copies[lost as usize].as_ref().map_or(bytes, |s| s.bytes(s.active.len()) as u64);
         (sector < used).then_some(lost as u32 * geometry.superblock_pages)
     }
 
-    /// The copy of the superblock at this byte, if it is intact and its pages in use can be read.
+    /// The copy of the superblock at this offset in bytes, if it is intact and the bytes in use can
+    /// be read.
     fn superblock_at(&self, at: u64, bytes: u64) -> Option<Superblock> {
         let devices = self.world.executor.devices();
         let image = &devices.contents(Device::Flash)[at as usize..][..bytes as usize];
@@ -49,7 +50,7 @@ impl Runner<'_> {
         devices.is_readable(Device::Flash, at, used).then_some(copy)
     }
 
-    /// The start reports the copy that it could not read.
+    /// Checks that the start reports the copy that it could not read.
     pub(super) fn check_repaired(&self, copy: Option<u32>) -> Result<(), String> {
         let (Some(page), Found::Log(report)) = (copy, &self.world.found) else { return Ok(()) };
         match report.damage.repaired.contains(&page) {

@@ -1,4 +1,5 @@
-//! How many accesses miss in a cache of each size, under LRU, ARC and with knowledge of the future?
+//! How many accesses miss in a cache of each size, under LRU, under ARC and with knowledge of the
+//! future?
 //!
 //! `cargo run -p forebay-analysis --example curve`
 

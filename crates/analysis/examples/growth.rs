@@ -1,4 +1,4 @@
-//! There are 16 MiB of DRAM: is money better spent on more of it, or on a second tier?
+//! With 16 MiB of DRAM in place, is money better spent on more DRAM or on a second tier?
 //!
 //! `cargo run -p forebay-analysis --example growth`
 

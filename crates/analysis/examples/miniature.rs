@@ -1,5 +1,5 @@
-//! What does a configured cache miss with other sizes of memory and flash? Small caches on a
-//! sample of the blocks tell.
+//! What does a configured cache miss with other sizes of memory and flash? Small caches that run on
+//! a sample of the blocks answer this.
 //!
 //! `cargo run -p forebay-analysis --example miniature`
 

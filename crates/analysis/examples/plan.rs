@@ -1,4 +1,4 @@
-//! Which cache tiers to buy in front of a slow disk, for half of what DRAM for all data costs?
+//! Which cache tiers to buy for a slow disk, at half of the cost of DRAM for all data?
 //!
 //! `cargo run -p forebay-analysis --example plan`
 

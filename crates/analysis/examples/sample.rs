@@ -1,4 +1,5 @@
-//! A tenth of a trace with the features and hit ratios of the whole: the closest of four samples.
+//! Takes a tenth of a trace whose features and hit ratios are close to those of the whole: the
+//! closest of four samples.
 //!
 //! `cargo run -p forebay-analysis --example sample`
 

@@ -1,4 +1,4 @@
-//! An answer's raw rows, column by column.
+//! The raw rows of an answer, as columns.
 
 use std::any::type_name;
 
@@ -9,40 +9,42 @@ use serde::{Deserialize, Serialize};
 use serde_arrow::schema::{SchemaLike, TracingOptions};
 use serde_arrow::utils::{Item, Items};
 
-/// A table in memory; all columns are equally long. Units stand in the names: `_us`, `_bytes`.
+/// A table in memory. All columns have the same length. Names end in the unit: `_us`, `_bytes`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Columns(Vec<Column>);
 
-/// The values of a field.
+/// A named column.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Column {
-    /// The field's name, after those of the fields that it is nested in: `hits_tier1_read`.
+    /// The name of the field, prefixed with the names of the fields that contain it:
+    /// `hits_tier1_read`.
     pub name: String,
-    /// One for each row; any where there is none.
+    /// One value per row; arbitrary where the value is missing.
     pub values: Values,
-    /// By row, whether there is a value; none if there always is, because no `Option` is involved.
+    /// For each row, whether there is a value. `None` if there always is, because no `Option` is
+    /// involved.
     pub there: Option<Vec<bool>>,
 }
 
 /// The values of a column.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Values {
-    /// Yes or no.
+    /// Truth values.
     Booleans(Vec<bool>),
-    /// Counts; those beyond `i64` are its largest value.
+    /// Counts; values beyond the range of `i64` become its maximum.
     Integers(Vec<i64>),
-    /// Real numbers, infinite ones and NaN too.
+    /// Real numbers, including infinities and NaN.
     Reals(Vec<f64>),
-    /// Texts, and the names of an enum's variants.
+    /// Texts, and names of enum variants.
     Texts(Vec<String>),
 }
 
 impl Columns {
-    /// The rows, with a column for each field of `T` that serde writes.
+    /// Converts rows into columns, one for each field of `T` that serde writes.
     ///
-    /// Names and types follow from `T` alone, so that a table has the same columns whatever is in it: which
-    /// fields there are is asked of `Deserialize`. The names of nested fields are joined with `_`; the elements
-    /// of a tuple stand side by side. Lists have no columns.
+    /// Names and types follow from `T` alone (from its `Deserialize`), so that a table has the same
+    /// columns whatever it contains. The names of nested fields are joined with `_`; the elements
+    /// of a tuple become adjacent columns. Lists have no columns.
     ///
     /// ```
     /// use forebay_analysis::Columns;
@@ -57,8 +59,8 @@ impl Columns {
     /// ```
     ///
     /// # Panics
-    /// If `T` cannot be a row: it has something flattened, a map, an enum with data, two columns of one name, or
-    /// a field that is left out and no `Option`.
+    /// If `T` cannot be a row: it has a flattened field, a map, an enum with data, two columns of
+    /// the same name, or a field that serde may skip and that is not an `Option`.
     pub fn from_rows<'de, T: Serialize + Deserialize<'de>>(
         rows: impl IntoIterator<Item = T>,
     ) -> Self {
@@ -73,7 +75,7 @@ impl Columns {
         columns
     }
 
-    /// In the order of the fields.
+    /// The columns, in the order of the fields.
     pub fn iter(&self) -> impl Iterator<Item = &Column> {
         self.0.iter()
     }
@@ -116,7 +118,8 @@ impl Columns {
     }
 }
 
-/// The name of a field in another. The elements of a tuple are called `0` and so on.
+/// The name of a field within another. The elements of a tuple are called `0`, `1` and so on; they
+/// add no name.
 fn joined(outer: &str, name: String) -> String {
     match name.parse::<usize>() {
         Ok(_) => outer.to_owned(),
@@ -125,7 +128,7 @@ fn joined(outer: &str, name: String) -> String {
     }
 }
 
-/// `there`, less what is null.
+/// `there`, minus the rows that are null.
 fn valid(there: Option<Vec<bool>>, validity: Option<Vec<u8>>) -> Option<Vec<bool>> {
     let valid = |at| validity.as_ref().is_none_or(|bits| bits::get(bits, at));
     Some(there?.into_iter().enumerate().map(|(at, there)| there && valid(at)).collect())

@@ -1,4 +1,4 @@
-//! Why a question has no answer.
+//! The errors of this crate: why a question has no answer.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub enum AnalysisError {
     /// A trace could not be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A thread that reads traces ended without saying why.
+    /// The thread that reads the traces panicked.
     #[error("the trace reader panicked")]
     ReaderPanicked,
     /// A plan or a division could not be made.
@@ -29,9 +29,9 @@ pub enum AnalysisError {
     /// There is no plan for a budget.
     #[error("{error}")]
     Refused {
-        /// Why.
+        /// The reason.
         error: PlanError,
-        /// The budget as it was asked for.
+        /// The budget as it was given.
         budget: Budget,
     },
     /// Measuring a workload failed.
@@ -40,40 +40,40 @@ pub enum AnalysisError {
     /// A simulation failed.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
-    /// There is no such cache to simulate; nothing was.
+    /// No such cache can be simulated; nothing was simulated.
     #[error(transparent)]
     NotSimulated(SimulateError),
-    /// Nothing says how much may be spent.
+    /// No budget is given.
     #[error("no budget is given, so there is nothing to plan")]
     NoBudget,
-    /// The question is about two tiers.
+    /// The question needs combinations of two tiers.
     #[error("no combination has two tiers")]
     NotTwoTiers,
-    /// The tier that is there is smaller than the unit of sizes.
+    /// The existing tier is smaller than the unit of sizes.
     #[error(
         "the existing tier is smaller than {unit_bytes} bytes, the smallest size that a plan can \
          use"
     )]
     HaveTooLittle {
-        /// The unit.
+        /// The unit, in bytes.
         unit_bytes: u64,
     },
-    /// A replay is on given devices, which are those of one combination.
+    /// A replay runs on given devices, so it supports only one combination.
     #[error("a replay runs on the configured devices, so it can evaluate only one combination")]
     SeveralCombinations,
-    /// The cache has two tiers at most.
+    /// The cache has at most two tiers.
     #[error("a replay supports at most two tiers")]
     TooManyTiers,
-    /// A replay has the memory of this machine for its first tier.
+    /// Tier 1 of a replay must be this machine's memory.
     #[error("tier 1 of a replay must be this machine's memory, but {0} is not a memory device")]
     NotMemory(String),
     /// The configuration of a replay lacks a flash tier.
     #[error("the configuration has no [flash] section for the second tier")]
     NoFlash,
-    /// The volumes of the configuration of a replay are not usable.
+    /// The volumes in the configuration of a replay are not usable.
     #[error(transparent)]
     Configuration(#[from] forebay_config::ConfigError),
-    /// A replay would destroy what is on a device or in a file.
+    /// A replay would destroy the data of a device or a file.
     #[error("{0} already exists, and a replay would destroy its data")]
     WouldDestroy(String),
     /// A file could not be read or written.
@@ -83,44 +83,44 @@ pub enum AnalysisError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error from the operating system.
         source: std::io::Error,
     },
-    /// A file from which a study is to go on was not written by a study; it is as it was.
+    /// The file to resume a study from was not written by a study; it was not changed.
     #[error("{}, line {line}: {source}", path.display())]
     NotAStudy {
         /// The file.
         path: PathBuf,
-        /// The first line that is wrong, from 1.
+        /// The first invalid line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with that line.
         source: serde_json::Error,
     },
     /// The results of a study could not be encoded.
     #[error(transparent)]
     Encode(serde_json::Error),
-    /// A simulation or a replay that judges an answer failed.
+    /// A simulation or a replay that evaluates an answer failed.
     #[error("{0}")]
     Judging(BoxError),
     /// The question contradicts itself.
     #[error("{0}")]
     Impossible(&'static str),
-    /// No device has the name.
+    /// No device has this name.
     #[error("there is no device `{0}`")]
     NoDevice(String),
     /// No volume reads or writes.
     #[error("no volume has reads or writes, so there is nothing to divide")]
     NothingToDivide,
-    /// A volume alone gets everything.
+    /// Only one volume reads or writes, so it gets everything.
     #[error(
         "only one volume, `{0}`, has reads or writes, so it gets the whole cache: there is nothing \
          to divide"
     )]
     OneVolume(String),
-    /// A target is for a volume that there is not.
+    /// A target names a volume that does not read or write.
     #[error("no volume `{name}` has reads or writes")]
     NoVolume {
-        /// The name that was given.
+        /// The given name.
         name: String,
         /// The volumes that read or write.
         known: Vec<String>,
@@ -131,33 +131,33 @@ pub enum AnalysisError {
     /// There is nothing to measure.
     #[error("the traces have no reads or writes to measure")]
     NoAccesses,
-    /// Blocks that a workload hits alone were not found in the shared cache: a mistake of ours.
+    /// Blocks that a workload hits alone were not found in the shared cache: a bug.
     #[error("merging the workloads lost hits (a bug in forebay)")]
     HitsLost,
     /// Groups of volumes contradict each other.
     #[error("{0}")]
     Groups(String),
-    /// A group is of a volume that there is not.
+    /// A group names a volume that does not exist.
     #[error("there is no volume `{name}`")]
     NoGroupVolume {
-        /// The name or number that was given.
+        /// The given name or number.
         name: String,
         /// The volumes of the traces.
         known: Vec<String>,
     },
-    /// A volume was counted in a group by its number, before a volume appeared that has this number as its
-    /// name.
+    /// A volume was counted in a group by its number before a volume appeared whose name is that
+    /// number.
     #[error(
         "`{name}` is ambiguous: a volume of this name appears after requests of volume number {name}, \
          which is called {other}"
     )]
     LateName {
-        /// The name and number.
+        /// The name, which is also a number.
         name: String,
-        /// Name of the volume with this number.
+        /// Name of the volume that has this number.
         other: String,
     },
-    /// One group has a volume by its name and another by its number.
+    /// A volume belongs to one group by its name and to another by its number.
     #[error(
         "volume `{volume}`, number {number}, is in both `{}` and `{}`", groups[0], groups[1]
     )]
@@ -172,77 +172,77 @@ pub enum AnalysisError {
     /// The trace has no content hashes.
     #[error("the trace has no content hashes")]
     NoHashes,
-    /// The content hashes are of units that do not fill a block.
+    /// The content hashes cover units that do not fill a block.
     #[error("each content hash covers {unit_bytes} bytes")]
     HashUnits {
-        /// The bytes of a unit.
+        /// Bytes per unit.
         unit_bytes: u64,
     },
-    /// No block that is accessed is in the sample.
+    /// The sample contains no accessed block.
     #[error("the sample contains no block of the trace")]
     EmptySample,
-    /// No size of a cache has enough blocks in the sample.
+    /// For no cache size does the sample contain enough blocks.
     #[error(
         "the sample has only {blocks} block{}, too few to simulate a cache of any size",
         if *blocks == 1 { "" } else { "s" }
     )]
     SampleTooSmall {
-        /// The blocks in it.
+        /// Number of blocks in the sample.
         blocks: u64,
     },
-    /// Policies are run over less blocks than that.
+    /// The trace has more blocks than policies can be run over.
     #[error("the trace has 2^31 blocks or more")]
     TooManyBlocks,
-    /// A replacement policy is wrong.
+    /// A replacement policy has a bug.
     #[error("the policy {0} chose no block to evict from a full cache (a bug in forebay)")]
     NoVictim(Kind),
-    /// A thread that measures a slice panicked.
+    /// A thread that measures slices panicked.
     #[error("a measurement thread panicked")]
     MeasurerPanicked,
-    /// A thread that measures a slice ended without saying why.
+    /// A thread that measures slices ended early without an error.
     #[error("a measurement thread ended too early")]
     MeasurerEnded,
-    /// The configuration's block size is none that a cache can have.
+    /// No cache can have the configured block size.
     #[error("{0}")]
     BlockSize(String),
-    /// Sizes are for a flash tier that the configuration has not.
+    /// Sizes are given for a flash tier that is not configured.
     #[error("sizes are given for a flash tier, but the configuration has no flash tier")]
     NoFlashToSize,
     /// The configuration's flash tier has no size.
     #[error("the configuration does not set a size for the flash tier")]
     NoFlashSize,
-    /// Every size of memory has too few blocks in the sample.
+    /// The sample contains too few blocks for every memory size.
     #[error("all memory sizes are too small to simulate")]
     NoSizes {
-        /// Whether less than all blocks are looked at.
+        /// Whether only some of the blocks were sampled.
         sampled: bool,
     },
-    /// There is no cache of a size asked for.
+    /// No cache of the requested size can be built.
     #[error("a cache of {memory_bytes} bytes of memory: {error}")]
     NoSuchCache {
         /// Bytes of memory.
         memory_bytes: u64,
         /// Bytes of flash, if it has any.
         flash_bytes: Option<u64>,
-        /// Why.
+        /// The reason.
         error: SimulateError,
     },
-    /// There is nothing in the traces.
+    /// The traces contain no requests.
     #[error("there are no requests to sample")]
     NothingToSample,
-    /// A trace is a sample of this seed: its hash would decide again about regions that it has chosen.
+    /// A trace is itself a sample with this seed, whose hash would select the same regions again.
     #[error(
         "a trace is itself a sample taken with seed {seed}; sampling it with the same seed would \
          select the same regions"
     )]
     SampleOfSample {
-        /// The seed of the trace.
+        /// The seed of that sample.
         seed: u64,
     },
-    /// No region that is accessed is in a sample; no file was made.
+    /// No accessed region is in the sample or the samples; no file was made.
     #[error("{} no region of the trace", if *several { "the samples contain" } else { "the sample contains" })]
     NoRegion {
-        /// Whether one was to be chosen of several.
+        /// Whether one of several samples was to be chosen.
         several: bool,
     },
 }

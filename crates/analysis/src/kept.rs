@@ -1,4 +1,5 @@
-//! Traces that are read several times: from their files, or kept if they can be read only once.
+//! Traces that are read several times: from their files, or from memory if they can be read only
+//! once.
 
 use forebay_block::Request;
 use forebay_plan::BoxError;
@@ -6,7 +7,7 @@ use forebay_trace::{Batch, open_all};
 
 use crate::{AnalysisError, Described, Observer, Traces, Unit};
 
-/// How often a reader looks whether it is to stop, in requests.
+/// Number of requests between two checks of the stop flag.
 const CHECK_PERIOD: u64 = 1 << 14;
 
 /// Traces that have been read once.
@@ -14,9 +15,9 @@ const CHECK_PERIOD: u64 = 1 << 14;
 pub struct Kept {
     traces: Traces,
     requests: Option<Vec<Request>>,
-    /// By volume number: the end of the request that reaches farthest.
+    /// For each volume number, the largest end of a request, in bytes.
     pub ends: Vec<u64>,
-    /// What was read.
+    /// The description of what was read.
     pub described: Described,
 }
 
@@ -41,7 +42,8 @@ impl Kept {
         Ok(Self { traces: traces.clone(), requests: kept, ends, described })
     }
 
-    /// Hands over every request again. A file that grew meanwhile does not make volumes larger.
+    /// Passes every request to `work` again. If a file has grown in the meantime, requests are cut
+    /// to the volumes as they were.
     pub fn each(
         &self,
         observer: &dyn Observer,

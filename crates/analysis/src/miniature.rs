@@ -1,6 +1,7 @@
-//! Curves of the cache itself, by miniature simulation: a small cache of every size asked for runs on a
-//! sample of the blocks, and stands for one as many times larger (Waldspurger et al., *Cache modeling and
-//! optimization using miniature simulations*, USENIX ATC 2017).
+//! Curves of the configured cache, by miniature simulation: for each requested size, a small cache
+//! runs on a sample of the blocks and represents a cache that is larger by the inverse of the
+//! sampling rate (Waldspurger et al., *Cache modeling and optimization using miniature
+//! simulations*, USENIX ATC 2017).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,29 +21,31 @@ use crate::{AnalysisError, Columns, Described, Meter, Note, Observer, Traces, Un
 
 /// Default number of blocks that the sample should have.
 const SAMPLED_BLOCKS: f64 = 65_536.0;
-/// A memory of fewer blocks says nothing.
+/// A memory of fewer blocks gives no reliable result.
 pub const BLOCKS_MIN: u64 = 32;
-/// Regions of a sample for a cache with a log are 4 KiB shifted by this. Blocks that are written together
-/// share a header in the log, and requests cut to single blocks would need twice the room.
+/// Bits of the sampled regions for a cache with a log: 4 KiB shifted left by this. Blocks that are
+/// written together share a header in the log; requests cut to single blocks would need twice the
+/// room.
 const LOG_BITS: u32 = 4;
-/// Another one than samples have that users take: of such a sample, all regions would be in the miniature.
+/// Seed of the miniature's sample. It differs from the seeds that users choose: of a sample taken
+/// with the same seed, the miniature would contain all regions.
 pub(crate) const SEED: u64 = 0x6d69_6e69;
-/// How often a simulation looks whether it is to stop, in requests.
+/// Number of requests between two checks of the stop flag.
 pub(crate) const CHECK_PERIOD: usize = 1 << 14;
 
-/// What is asked.
+/// The miss ratios of a configured cache at several sizes.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The workload; it is read twice.
     pub traces: Traces,
-    /// The cache, whatever its policies; its sizes are those below.
+    /// The cache, with any policies; the sizes below replace its own.
     pub config: Config,
-    /// The share of the blocks that is looked at; none: as few as say enough.
+    /// The share of the blocks to sample; `None`: as few as give a reliable result.
     pub sample_rate: Option<f64>,
-    /// Sizes of memory in bytes; none: powers of two.
+    /// Memory sizes in bytes; if empty, powers of two.
     pub memory_bytes: Vec<u64>,
-    /// Sizes of the flash tier in bytes, each with each of memory; none: that of the
-    /// configuration.
+    /// Sizes of the flash tier in bytes, each combined with each memory size; if empty, the
+    /// configured size.
     pub flash_bytes: Vec<u64>,
 }
 
@@ -74,18 +77,18 @@ pub struct Answer {
     pub points: Vec<Point>,
 }
 
-/// A cache of one pair of sizes.
+/// The results for one pair of sizes.
 #[derive(Serialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct Point {
-    /// What it is the cache of.
+    /// The sizes.
     #[serde(flatten)]
     pub size: CacheSize,
-    /// None if there is no miniature of it.
+    /// The ratios; `None` if the miniature cannot be built.
     #[serde(flatten)]
     pub ratios: Option<Ratios>,
 }
 
-/// How large a cache is.
+/// The sizes of a cache.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct CacheSize {
     /// Size of memory, in blocks.
@@ -96,7 +99,7 @@ pub struct CacheSize {
     pub flash_bytes: Option<u64>,
 }
 
-/// What such a cache does, scaled up to the whole trace.
+/// The results of such a cache, scaled up to the whole trace.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct Ratios {
     /// Share of block accesses that miss.
@@ -121,17 +124,18 @@ pub struct Ratios {
 pub type Row = (CacheSize, Option<Ratios>);
 
 impl Question {
-    /// As few blocks as say enough, memory of powers of two, the flash tier of the configuration.
+    /// A question with the default sampling rate, powers of two for memory, and the configured
+    /// flash tier.
     pub fn new(traces: Traces, config: Config) -> Self {
         let (memory_bytes, flash_bytes) = (Vec::new(), Vec::new());
         Self { traces, config, sample_rate: None, memory_bytes, flash_bytes }
     }
 
-    /// The size of a block, and those of the flash tier.
+    /// The block size, and the sizes of the flash tier.
     ///
     /// # Errors
-    /// If the configuration has no block size that a cache can have, no flash tier to give sizes
-    /// to, or one without a size.
+    /// If no cache can have the configured block size, flash sizes are given without a configured
+    /// flash tier, or the flash tier has no size.
     pub fn check(&self) -> Result<(BlockSize, Vec<Option<u64>>), AnalysisError> {
         let block_size = BlockSize::new(self.config.cache.block_size.bytes())
             .map_err(|error| AnalysisError::BlockSize(error.to_string()))?;
@@ -147,11 +151,11 @@ impl Question {
         Ok((block_size, sizes))
     }
 
-    /// Reads the traces twice, and simulates every pair of sizes on all processors.
+    /// Reads the traces twice and simulates every pair of sizes, on all processors.
     ///
     /// # Errors
-    /// If the configuration is of no cache, or of none of a size asked for, the traces cannot be
-    /// read, nothing of them is in the sample, no size is left, or the observer stops it.
+    /// If no cache can have the configuration or a requested size, the traces cannot be read, the
+    /// sample is empty, no size is left, or the observer stops the work.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
         let (block_size, flash_sizes) = self.check()?;
         let survey = Survey::new(&self.traces, block_size, observer)?;
@@ -221,16 +225,16 @@ impl Answer {
     }
 }
 
-/// What has to be known of the trace first.
+/// Facts about the traces that the simulation needs beforehand.
 struct Survey {
     volumes: Vec<TracedVolume>,
     requests: u64,
-    /// Block accesses, zeroings counted as writes.
+    /// Block accesses; write-zeroes requests count as writes.
     reads: u64,
     writes: u64,
-    /// Distinct blocks, estimated from a sample.
+    /// Estimated number of distinct blocks.
     blocks: u64,
-    /// The blocks in which every reuse fits, estimated.
+    /// Estimated number of blocks of a cache that has every possible hit.
     reused: u64,
 }
 
@@ -276,7 +280,7 @@ impl Survey {
         })
     }
 
-    /// Powers of two, up to the first that holds every reuse.
+    /// Memory sizes in bytes: powers of two from 1 MiB up to the first that has every possible hit.
     fn sizes(&self, block_size: BlockSize) -> Vec<u64> {
         let full = (self.reused * block_size.bytes()).next_power_of_two().max(1 << 20);
         (20..=full.ilog2()).map(|shift| 1 << shift).collect()
@@ -293,16 +297,18 @@ fn volumes(traces: &Described, ends: &[u64]) -> Vec<TracedVolume> {
         .collect()
 }
 
-/// The misses of all `accesses` of a kind, from the `misses` of those in the sample of this rate.
+/// The misses of all `accesses` of one kind, estimated from the `misses` in a sample with this
+/// rate.
 ///
-/// Misses count as many times as the rate says, whatever share of the accesses the sample has: what chance has
-/// put in or left out are popular blocks, which hit. If none of the accesses is in the sample, all count as
-/// misses, because none is known to hit.
+/// Misses are divided by the rate, whatever share of the accesses is in the sample: the accesses
+/// that chance adds or leaves out are mostly those of popular blocks, which hit. If no access is in
+/// the sample, all count as misses, because none is known to hit.
 pub(crate) fn scaled_misses(misses: u64, is_sampled: bool, accesses: u64, rate: f64) -> f64 {
     if is_sampled { misses as f64 / rate } else { accesses as f64 }
 }
 
-/// The sample: requests cut to the blocks that are in it, and the time of the whole trace's first request.
+/// Samples the traces. Returns the requests, cut to the sampled blocks, and the time of the whole
+/// trace's first request.
 fn sampled(
     traces: &Traces,
     rate: f64,
@@ -327,7 +333,7 @@ fn sampled(
     Ok((requests, Nanos(start.unwrap_or(0))))
 }
 
-/// The number of distinct blocks that requests read or write.
+/// The number of distinct blocks that the requests read or write.
 fn distinct(requests: &[Request], block_size: BlockSize) -> u64 {
     let accesses = requests
         .iter()
@@ -350,7 +356,7 @@ struct Miniature<'a> {
     config: &'a Config,
     volumes: &'a [TracedVolume],
     requests: Vec<Request>,
-    /// When the whole trace begins: intervals of policies count from there.
+    /// The time at which the whole trace begins, from which the intervals of policies are counted.
     start: Nanos,
     rate: f64,
     reads: u64,
@@ -359,7 +365,7 @@ struct Miniature<'a> {
 }
 
 impl Miniature<'_> {
-    /// Whether any access of this kind is in the sample.
+    /// Whether the sample contains any access of this kind.
     fn samples(&self, op: Op) -> bool {
         let kind = |request: &Request| match request.op {
             Op::WriteZeroes => Op::Write,
@@ -368,7 +374,7 @@ impl Miniature<'_> {
         self.requests.iter().any(|request| kind(request) == op && request.length > 0)
     }
 
-    /// Every pair of sizes, on all processors.
+    /// Simulates every pair of sizes, on all processors.
     fn simulate(
         &self,
         pairs: &[Sizes],
@@ -386,7 +392,8 @@ impl Miniature<'_> {
         observer: &dyn Observer,
     ) -> Result<Point, AnalysisError> {
         let full = self.config_of(sizes, 1.0);
-        // A cache that cannot be built is an error, however small its miniature.
+        // A cache that cannot be built in full size is an error, even if its miniature could be
+        // built.
         let scenario = |config: &Config| Scenario::new(config, self.volumes, &Defaults::default());
         let named = |error: SimulateError| AnalysisError::NoSuchCache {
             memory_bytes: sizes.dram,
@@ -447,7 +454,7 @@ impl Miniature<'_> {
         Ok(point)
     }
 
-    /// The configuration with tiers of these sizes, at a rate.
+    /// The configuration with tiers of these sizes, scaled down by a rate.
     fn config_of(&self, sizes: Sizes, rate: f64) -> Config {
         let block = self.block_size.bytes();
         let scaled = |bytes: u64| ((bytes as f64 * rate / block as f64).round() as u64) * block;

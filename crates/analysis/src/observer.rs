@@ -1,11 +1,11 @@
-//! The caller who waits for an answer: sees the progress, learns what is doubtful, and may stop the work.
+//! The caller's view of the work: it sees the progress, receives notes, and can stop the work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Note;
 
-/// What a [`Meter`] counts.
+/// The unit that a [`Meter`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Requests, points, operations.
@@ -14,32 +14,32 @@ pub enum Unit {
     Bytes,
 }
 
-/// Shows how far one part of the work is; it is dropped when that part ends.
+/// Shows the progress of one part of the work; dropped when that part ends.
 pub trait Meter: Send + Sync {
-    /// `n` more units are done.
+    /// Adds `n` units to those done.
     fn inc(&self, n: u64);
 
-    /// `n` units are done in all.
+    /// Sets the number of units done to `n`.
     fn set(&self, n: u64);
 }
 
-/// Waits for an answer. [`Unobserved`] sees nothing and can stop the work.
+/// Observes the work on an answer. [`Unobserved`] shows no progress, but can stop the work.
 pub trait Observer: Sync {
-    /// The work ends with [`Interrupted`] soon after this flag is set.
+    /// The stop flag: once it is set, the work soon ends with [`Interrupted`].
     fn stop_flag(&self) -> &Arc<AtomicBool>;
 
-    /// A part of the work begins, of `total` units where their number is known.
+    /// Called when a part of the work begins. `total` is its number of units, if known.
     fn begin(&self, label: &str, unit: Unit, total: Option<u64>) -> Box<dyn Meter> {
         let _ = (label, unit, total);
         Box::new(Unseen)
     }
 
-    /// Something that the reader of the answer should know.
+    /// Called with a note that the reader of the answer should see.
     fn note(&self, note: Note) {
         let _ = note;
     }
 
-    /// Ends the work if it is to end: `observer.check()?` in a loop.
+    /// Stops the work if the flag is set: call `observer.check()?` in a loop.
     ///
     /// # Errors
     /// Once the flag is set.
@@ -60,7 +60,7 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Shows nothing and says nothing; another thread may set the flag to end the work.
+/// Shows no progress and no notes. Another thread can set the flag to stop the work.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;

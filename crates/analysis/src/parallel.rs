@@ -1,13 +1,14 @@
-//! One piece of work on many things, on all processors.
+//! Runs the same work on many items, on all processors.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// What `work` makes of each job, in the order of the jobs. After a failure no other job begins.
+/// Returns the results of `work` for all jobs, in the order of the jobs. After a failure no further
+/// job begins.
 ///
 /// # Errors
-/// The failure of the first job, in their order, that has failed.
+/// The failure of the first failed job, in the order of the jobs.
 pub fn map<J: Sync, T: Send, E: Send>(
     jobs: &[J],
     work: impl Fn(&J) -> Result<T, E> + Sync,

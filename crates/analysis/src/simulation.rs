@@ -1,4 +1,4 @@
-//! What does a configured cache do with a workload, under virtual time?
+//! What does a configured cache do with a workload, in virtual time?
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,28 +17,28 @@ use serde_json::Value;
 
 use crate::{AnalysisError, Columns, Meter, Note, Observer, Traces, Unit, parallel};
 
-/// Requests that a simulation gets at a time, where they are in memory.
+/// Number of requests that a simulation gets at a time if they are in memory.
 const CHUNK: usize = 1 << 14;
 
-/// What is asked.
+/// A workload, a cache and the options of a simulation.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The workload.
     pub traces: Traces,
     /// The cache.
     pub config: Config,
-    /// What the configuration is called: its file.
+    /// The name of the configuration: its file.
     pub config_name: String,
-    /// The devices that the configuration does not name.
+    /// Devices for what the configuration does not name.
     pub defaults: Defaults,
-    /// How requests arrive, among others.
+    /// How requests arrive, and other options.
     pub options: Options,
 }
 
-/// What the cache did, and what the simulation took.
+/// The results of the cache, and the cost of the simulation.
 #[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct Answer {
-    /// What the cache did.
+    /// The results of the cache.
     #[serde(flatten)]
     pub result: SimulationResult,
     /// The configuration file.
@@ -52,25 +52,27 @@ pub struct Answer {
     pub wall_s: f64,
 }
 
-/// One cache with one replacement policy after another.
+/// The results of one cache with several replacement policies.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What the configuration is called: its file.
+    /// The name of the configuration: its file.
     pub config: String,
-    /// Which requests these were.
+    /// Identity of the simulated requests.
     pub trace: TraceIdentity,
     /// How requests arrived.
     pub pacing: &'static str,
-    /// By policy, in the order asked for; never empty.
+    /// The answers by policy, in the requested order; empty only if no policy was requested.
     pub answers: Vec<(&'static str, Answer)>,
 }
 
 impl Question {
-    /// Simulates. The traces are read once if they tell how large volumes are, otherwise twice.
+    /// Simulates the cache. Reads the traces once if they contain the sizes of volumes, otherwise
+    /// twice.
     ///
     /// # Errors
-    /// If the traces cannot be read, there is no such cache ([`AnalysisError::NotSimulated`]), a request
-    /// does not fit, or the observer stops it.
+    /// If the traces cannot be read, no such cache can be simulated
+    /// ([`AnalysisError::NotSimulated`]), a request does not fit its volume, or the observer stops
+    /// the work.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
         let (volumes, requests) = measure(&self.traces, false, observer)?;
         let mut simulation = self.simulation(&self.config, &volumes, observer)?;
@@ -101,8 +103,8 @@ impl Question {
         })
     }
 
-    /// Simulates with each of these policies in the place of the configured one, on all processors. The
-    /// requests are kept in memory.
+    /// Simulates the cache with each of these policies instead of the configured one, on all
+    /// processors. Keeps the requests in memory.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -140,7 +142,7 @@ impl Question {
     ) -> Result<Answer, AnalysisError> {
         let mut config = self.config.clone();
         if config.replacement.policy != policy {
-            // (The parameters are those of the configured policy.)
+            // (The parameters belong to the configured policy.)
             config.replacement.policy = policy;
             config.replacement.parameters.clear();
         }
@@ -174,7 +176,7 @@ impl Question {
         Ok(simulation)
     }
 
-    /// Says what becomes of requests without times.
+    /// Notes that requests without times arrive simultaneously.
     fn tell_without_times(&self, known: &Known, observer: &dyn Observer) {
         let open = matches!(self.options.pacing, Pacing::OpenLoop { .. });
         if open && known.requests > 1 && !known.times_differ {
@@ -184,12 +186,12 @@ impl Question {
 }
 
 impl Answer {
-    /// Whether operations took time in it.
+    /// Whether operations took time in the simulation.
     pub fn is_timed(&self) -> bool {
         self.result.pacing != "untimed"
     }
 
-    /// For programs: what takes no time has no times.
+    /// The answer as a JSON document. Times are null if operations took no time.
     pub fn document(&self) -> Document<'_> {
         Document { policy: None, answer: self }
     }
@@ -201,7 +203,7 @@ impl Answer {
 }
 
 impl Comparison {
-    /// For programs.
+    /// The comparison as a JSON document.
     pub fn document(&self) -> ComparisonDocument<'_> {
         let of = |(policy, answer)| Document { policy: Some(policy), answer };
         let policies = self.answers.iter().map(|(policy, answer)| of((*policy, answer)));
@@ -223,7 +225,7 @@ impl Comparison {
 /// A row of `--parquet` of a comparison.
 pub type PolicyRow<'a> = (RowOf<'a>, Row);
 
-/// What a row says in front of the interval.
+/// The columns of a row that come before the interval.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct RowOf<'a> {
     /// The replacement policy for memory.
@@ -276,7 +278,7 @@ impl Serialize for Document<'_> {
     }
 }
 
-/// What is learnt of requests while they go by.
+/// Facts about the requests, collected as they are processed.
 #[derive(Default)]
 struct Known {
     hasher: TraceHasher,
@@ -293,8 +295,8 @@ impl Known {
     }
 }
 
-/// Finds the volumes and how large they have to be, told by the trace's metadata, or else by a first
-/// reading; and the requests themselves, if they are wanted or can be read only once.
+/// Finds the volumes and their required sizes, from the traces' metadata or else by reading the
+/// traces. Also returns the requests if they are to be kept or can be read only once.
 fn measure(
     traces: &Traces,
     keeps: bool,
@@ -331,7 +333,7 @@ fn measure(
         }
     }
     if keeps {
-        // Otherwise they are read again, and noted then.
+        // Otherwise the traces are read again, and the notes follow then.
         Note::from_reader(&*reader).into_iter().for_each(|note| observer.note(note));
     }
     let volumes = reader.metadata().volumes.iter().enumerate();

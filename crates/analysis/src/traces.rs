@@ -1,4 +1,4 @@
-//! The traces that a question is about, and reading them.
+//! The traces of a question, and how to read them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use forebay_trace::{
 
 use crate::{AnalysisError, Meter, Note, Observer, Unit};
 
-/// Batches that may be read ahead of the work done on them.
+/// Number of batches that can be read ahead of the work on them.
 const READ_AHEAD: usize = 4;
 
-/// The traces that a question is about: files, merged by time, and how to open them.
+/// The traces of a question: files, merged by time, and how to open them.
 #[derive(Clone, Debug, Default)]
 pub struct Traces {
     /// Files of any supported format; `-` is standard input. See [`Traces::can_be_read_only_once`].
@@ -24,10 +24,10 @@ pub struct Traces {
     pub options: OpenOptions,
 }
 
-/// What is known about traces once they have been read.
+/// Facts about traces that are known once they have been read.
 #[derive(Clone, Debug, Default)]
 pub struct Described {
-    /// Volumes by number, among others.
+    /// Metadata, including the volumes by number.
     pub metadata: Metadata,
     /// Requests read.
     pub requests: u64,
@@ -53,16 +53,16 @@ impl Traces {
         self.files.iter().any(|path| is_read_once(path))
     }
 
-    /// The names of the files, for people.
+    /// The names of the files, for display.
     pub fn names(&self) -> String {
         let files: Vec<String> = self.files.iter().map(|path| path.display().to_string()).collect();
         files.join(", ")
     }
 
-    /// Opens them, and tells what is doubtful about them.
+    /// Opens the traces, and notes what is doubtful about them.
     ///
     /// # Errors
-    /// If a file cannot be opened or is no trace.
+    /// If a file cannot be opened or is not a trace.
     pub fn open(&self, observer: &dyn Observer) -> Result<Box<dyn TraceReader>, AnalysisError> {
         let stop = Some(Arc::clone(observer.stop_flag()));
         let reader = open_all(&self.files, &OpenOptions { stop, ..self.options.clone() });
@@ -76,11 +76,11 @@ impl Traces {
         Ok(reader)
     }
 
-    /// Reads them from beginning to end and hands every request to `work`, reading ahead in a
-    /// thread of its own. Notes what was skipped.
+    /// Reads the traces from beginning to end and passes every request to `work`. A separate thread
+    /// reads ahead. Notes what was skipped.
     ///
     /// # Errors
-    /// If a trace cannot be read, `work` fails, or the observer stops it.
+    /// If a trace cannot be read, `work` fails, or the observer stops the work.
     pub fn read<E: From<AnalysisError>>(
         &self,
         observer: &dyn Observer,
@@ -89,7 +89,8 @@ impl Traces {
         self.read_batches(observer, |batch, _| batch.requests().try_for_each(|r| work(&r)))
     }
 
-    /// Reads them as [`Traces::read`] does, for work that takes many requests at once, with what is known of their volumes.
+    /// Reads the traces as [`Traces::read`] does, but passes whole batches to `work`, with the
+    /// current metadata.
     ///
     /// # Errors
     /// As [`Traces::read`].
@@ -104,7 +105,7 @@ impl Traces {
         let (returner, empty) = sync_channel(READ_AHEAD);
         let mut requests = 0;
         let reader = thread::scope(|scope| -> Result<_, E> {
-            // Owned here, so that an early return ends the reading thread too.
+            // Moved into the scope, so that an early return also ends the reading thread.
             let (batches, returner) = (batches, returner);
             let meter = &*meter;
             let reading = scope.spawn(move || read(reader, meter, &sender, &empty));
@@ -114,7 +115,7 @@ impl Traces {
                     batch.map_err(AnalysisError::from)?;
                 work(&batch, &metadata)?;
                 requests += batch.len() as u64;
-                // A full channel only means that this batch is not used again.
+                // If the channel is full, this batch is simply not reused.
                 let _ = returner.try_send(batch);
             }
             Ok(reading.join().map_err(|_| AnalysisError::ReaderPanicked)?)

@@ -1,4 +1,4 @@
-//! The examples run, each with the claims that it asserts.
+//! Runs the examples, which assert their own claims.
 
 #![allow(clippy::duplicate_mod, reason = "each example is a program of its own")]
 

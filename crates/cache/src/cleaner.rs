@@ -57,6 +57,7 @@ pub(crate) use cleaning::Surroundings;
 pub(crate) use oldest::{destage_oldest, oldest_for_late};
 pub(crate) use work::Work;
 
+use crate::shard::RegionMove;
 use crate::volume_set::VolumeSet;
 use crate::world::{World, sooner};
 use account::Account;
@@ -64,7 +65,7 @@ use apart::LateWrites;
 use ending::{Ending, Told};
 use forebay_block::Nanos;
 use forebay_effect::IoError;
-use forebay_flash::MoveRoom;
+use forebay_flash::{MoveRoom, RegionIndex};
 use phase::{Cleaning, Phase, Writing};
 use progress::ReclaimProgress;
 use queue::WorkQueue;
@@ -238,13 +239,13 @@ impl Cleaner {
     }
 
     /// Records have moved from one region to another; unreadable ones may be among them.
-    pub fn note_moved(&mut self, from: u32, to: u32) {
-        self.account.note_moved(from, to);
+    pub fn note_moved(&mut self, regions: RegionMove) {
+        self.account.note_moved(regions);
     }
 
     /// Whether a destage has not yet written all records that the region held when the destage
     /// began: the region is queued, being cleaned, or could not be read.
-    pub fn is_owed(&self, region: u32) -> bool {
+    pub fn is_owed(&self, region: RegionIndex) -> bool {
         let active = |active: &Cleaning| active.work == Work::Destage(region);
         self.is_wanted_clean(region)
             || self.account.has_unread(region)
@@ -284,7 +285,7 @@ impl Cleaner {
     }
 
     /// Whether this region is being cleaned.
-    pub fn is_cleaning(&self, region: u32) -> bool {
+    pub fn is_cleaning(&self, region: RegionIndex) -> bool {
         self.active.as_ref().is_some_and(|active| active.work.region() == Some(region))
     }
 
@@ -304,7 +305,7 @@ impl Cleaner {
     }
 
     /// Whether the region waits for a destage.
-    pub fn is_wanted_clean(&self, region: u32) -> bool {
+    pub fn is_wanted_clean(&self, region: RegionIndex) -> bool {
         self.queue.is_wanted_clean(region)
     }
 
@@ -322,31 +323,32 @@ impl Cleaner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cleaner::work::R;
 
     #[test]
     fn what_a_region_takes_in_does_not_make_up_for_what_could_not_be_read_of_it() {
         let mut cleaner = Cleaner::new(4, true);
-        cleaner.account.note_unread(2);
-        assert!(cleaner.is_owed(2) && !cleaner.is_owed(1));
-        cleaner.note_moved(1, 2);
-        assert!(cleaner.is_owed(2), "a destage is to follow what supersedes it");
-        cleaner.note_moved(2, 3);
-        assert!(cleaner.is_owed(3), "it may have gone there");
+        cleaner.account.note_unread(R[2]);
+        assert!(cleaner.is_owed(R[2]) && !cleaner.is_owed(R[1]));
+        cleaner.note_moved(RegionMove { from: R[1], to: R[2] });
+        assert!(cleaner.is_owed(R[2]), "a destage is to follow what supersedes it");
+        cleaner.note_moved(RegionMove { from: R[2], to: R[3] });
+        assert!(cleaner.is_owed(R[3]), "it may have gone there");
         cleaner.forgive();
-        assert!((0..4).all(|region| !cleaner.is_owed(region)));
+        assert!(R.iter().all(|&region| !cleaner.is_owed(region)));
     }
 
     #[test]
     fn a_pause_after_a_failure_does_not_put_off_moves() {
         let paused = || {
             let mut cleaner = Cleaner::new(4, true);
-            cleaner.push(Work::Reclaim(2));
+            cleaner.push(Work::Reclaim(R[2]));
             cleaner.retries.note_failed(IoError::Device);
             cleaner.retries.pause(Nanos(0));
             cleaner
         };
-        assert_eq!(paused().queue.moves_next(), Some(2));
-        let reclaim = Some(Work::Reclaim(2));
+        assert_eq!(paused().queue.moves_next(), Some(R[2]));
+        let reclaim = Some(Work::Reclaim(R[2]));
         for (room, begins) in
             [(MoveRoom::Now, reclaim), (MoveRoom::Later, None), (MoveRoom::Never, None)]
         {
@@ -375,24 +377,33 @@ mod tests {
         use Work::{Destage, Evict, Late, Reclaim};
         for error in [IoError::Device, IoError::Corrupt] {
             let failed = Ending::Failed(error);
-            let (again, evict) =
-                ([Reclaim(2), Destage(3), Destage(1)], [Reclaim(2), Destage(3), Evict]);
-            let first = [Reclaim(1), Reclaim(2), Destage(3)];
-            let last = [Reclaim(2), Destage(3), Reclaim(1)];
-            let over = [Reclaim(2), Destage(3)];
+            let (again, evict) = (
+                [Reclaim(R[2]), Destage(R[3]), Destage(R[1])],
+                [Reclaim(R[2]), Destage(R[3]), Evict],
+            );
+            let first = [Reclaim(R[1]), Reclaim(R[2]), Destage(R[3])];
+            let last = [Reclaim(R[2]), Destage(R[3]), Reclaim(R[1])];
+            let over = [Reclaim(R[2]), Destage(R[3])];
             for (ending, work, queue, next, paused, told) in [
-                (failed, Reclaim(1), &first[..], Destage(3), true, Told::Progress),
-                (failed, Destage(1), &again, Reclaim(2), true, Told::Nobody),
-                (failed, Late(1), &over, Reclaim(2), false, Told::Nobody),
-                (failed, Evict, &evict, Reclaim(2), true, Told::Nobody),
-                (Ending::StillFailing(error), Destage(1), &over, Reclaim(2), false, Told::Nobody),
-                (Ending::Unreadable, Reclaim(1), &last, Reclaim(2), false, Told::Progress),
-                (Ending::Postponed, Reclaim(1), &first, Reclaim(1), false, Told::Progress),
-                (Ending::Crowded, Reclaim(1), &first, Reclaim(1), false, Told::Nobody),
-                (Ending::Parked, Reclaim(1), &first, Destage(3), false, Told::Nobody),
+                (failed, Reclaim(R[1]), &first[..], Destage(R[3]), true, Told::Progress),
+                (failed, Destage(R[1]), &again, Reclaim(R[2]), true, Told::Nobody),
+                (failed, Late(R[1]), &over, Reclaim(R[2]), false, Told::Nobody),
+                (failed, Evict, &evict, Reclaim(R[2]), true, Told::Nobody),
+                (
+                    Ending::StillFailing(error),
+                    Destage(R[1]),
+                    &over,
+                    Reclaim(R[2]),
+                    false,
+                    Told::Nobody,
+                ),
+                (Ending::Unreadable, Reclaim(R[1]), &last, Reclaim(R[2]), false, Told::Progress),
+                (Ending::Postponed, Reclaim(R[1]), &first, Reclaim(R[1]), false, Told::Progress),
+                (Ending::Crowded, Reclaim(R[1]), &first, Reclaim(R[1]), false, Told::Nobody),
+                (Ending::Parked, Reclaim(R[1]), &first, Destage(R[3]), false, Told::Nobody),
             ] {
                 let case = format!("{work:?}: {ending:?}");
-                let mut cleaner = cleaning(work, &[Destage(3), Reclaim(2)]);
+                let mut cleaner = cleaning(work, &[Destage(R[3]), Reclaim(R[2])]);
                 assert_eq!(cleaner.end(ending, Nanos(1)), told, "{case}");
                 assert_eq!(cleaner.queue.iter().collect::<Vec<_>>(), queue, "{case}");
                 assert_eq!(cleaner.timeout().is_some(), paused, "{case}");
@@ -402,7 +413,7 @@ mod tests {
                 assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(next), "{case}");
             }
             for ending in [Ending::Done, Ending::Dropped] {
-                for work in [Reclaim(1), Destage(1), Late(1), Evict] {
+                for work in [Reclaim(R[1]), Destage(R[1]), Late(R[1]), Evict] {
                     let mut cleaner = cleaning(work, &over);
                     assert_eq!(cleaner.end(ending, Nanos(1)), Told::Nobody);
                     assert_eq!(cleaner.queue.iter().collect::<Vec<_>>(), over, "{work:?}");
@@ -415,19 +426,19 @@ mod tests {
     #[test]
     fn a_destage_gives_up_a_region_that_has_failed_three_times_and_learns_of_it() {
         let mut cleaner = Cleaner::new(4, false);
-        cleaner.push(Work::Destage(1));
+        cleaner.push(Work::Destage(R[1]));
         for n in 1..=FAILURES_MAX {
             assert!(!cleaner.fails());
-            assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(Work::Destage(1)));
+            assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(Work::Destage(R[1])));
             let told = cleaner.end(Ending::Failed(IoError::NoSpace), Nanos(1));
             let given_up = n == FAILURES_MAX;
             assert_eq!(told == Told::Destage(IoError::NoSpace), given_up);
-            assert_eq!(cleaner.is_wanted_clean(1), !given_up);
+            assert_eq!(cleaner.is_wanted_clean(R[1]), !given_up);
             cleaner.retry_now();
         }
         assert!(cleaner.fails());
         cleaner.forgive();
-        cleaner.push(Work::Destage(1));
+        cleaner.push(Work::Destage(R[1]));
         cleaner.begin(0, false, MoveRoom::Never);
         assert_eq!(cleaner.end(Ending::Failed(IoError::NoSpace), Nanos(1)), Told::Nobody);
     }
@@ -440,7 +451,7 @@ mod tests {
             cleaner.end(ending, Nanos(1));
         };
         let mut cleaner = Cleaner::new(4, false);
-        cleaner.push(Work::Reclaim(1));
+        cleaner.push(Work::Reclaim(R[1]));
         for _ in 0..FAILURES_MAX {
             assert!(!cleaner.fails() && !cleaner.retries.reads_in_vain());
             // A store's error is no record that cannot be read, whatever it is.
@@ -456,11 +467,11 @@ mod tests {
     #[test]
     fn moves_wait_for_room_that_comes_while_other_cleanings_go_on() {
         let mut cleaner = Cleaner::new(4, true);
-        cleaner.push(Work::Reclaim(2));
+        cleaner.push(Work::Reclaim(R[2]));
         assert_eq!(cleaner.begin(0, true, MoveRoom::Later), None);
         cleaner.push(Work::Evict);
         assert_eq!(cleaner.begin(0, true, MoveRoom::Later), Some(Work::Evict));
-        assert_eq!(cleaner.queue.moves_next(), Some(2));
+        assert_eq!(cleaner.queue.moves_next(), Some(R[2]));
     }
 
     #[test]
@@ -468,7 +479,7 @@ mod tests {
         let mut cleaner = Cleaner::new(4, true);
         cleaner.push(Work::Evict);
         assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(Work::Evict));
-        assert!((0..4).all(|region| !cleaner.is_cleaning(region)));
+        assert!(R.iter().all(|&region| !cleaner.is_cleaning(region)));
         assert!(cleaner.is_evicting() && cleaner.is_active());
     }
 }

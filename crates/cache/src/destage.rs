@@ -17,6 +17,7 @@ use forebay_flash::sabotage::Bug;
 use self::stage::{Destage, DestagePurpose, DestageStage};
 use crate::cleaner::{Cleaner, Work};
 use crate::holds::HoldReason;
+use crate::shard::RegionMove;
 use crate::world::World;
 
 /// How often a destage is repeated because records are marked dirty at its end.
@@ -133,7 +134,12 @@ impl Destages {
 
     /// A dirty record was superseded by one in another region, which also holds its dirty granules.
     /// A destage that covers the older record follows it: the granules were dirty when it began.
-    pub fn follow(&mut self, world: &mut World, cleaner: &mut Cleaner, (from, to): (u32, u32)) {
+    pub fn follow(
+        &mut self,
+        world: &mut World,
+        cleaner: &mut Cleaner,
+        RegionMove { from, to }: RegionMove,
+    ) {
         let Some(destage) = &mut self.under_way else { return };
         if !cleaner.is_owed(from)
             || cleaner.is_wanted_clean(to)

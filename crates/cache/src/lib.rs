@@ -6,6 +6,7 @@
 
 mod allocation;
 mod budget;
+mod byte_range;
 pub mod cache;
 mod call;
 mod cleaner;

@@ -16,7 +16,7 @@
 //! it.
 
 use forebay_block::{PerVolume, Volume};
-use forebay_flash::{BatchSequence, Layout, Stamp};
+use forebay_flash::{BatchSequence, Layout, RegionIndex, Stamp};
 
 use crate::notice::Notice;
 use crate::volume::LogBypass;
@@ -45,7 +45,7 @@ pub(crate) struct Stamps {
     /// Volumes whose stores are older copies, and are being completed.
     completing: VolumeSet,
     /// Regions to be reclaimed after that.
-    deferred: Vec<u32>,
+    deferred: Vec<RegionIndex>,
     /// Volumes whose last stamp could not be written.
     failed: VolumeSet,
 }
@@ -194,7 +194,7 @@ impl Stamps {
     /// Whether the log may reuse a region. It must not while stores are being completed: their
     /// stamps do not cover the data written to them, and these may have to be written again. The
     /// region is then kept.
-    pub fn may_reclaim(&mut self, region: u32) -> bool {
+    pub fn may_reclaim(&mut self, region: RegionIndex) -> bool {
         if self.is_completing() {
             self.deferred.push(region);
         }
@@ -202,7 +202,7 @@ impl Stamps {
     }
 
     /// The stores are complete: returns the regions to be reclaimed.
-    pub fn completed(&mut self) -> Vec<u32> {
+    pub fn completed(&mut self) -> Vec<RegionIndex> {
         self.completing = VolumeSet::EMPTY;
         core::mem::take(&mut self.deferred)
     }

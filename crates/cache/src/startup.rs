@@ -53,11 +53,11 @@ impl Startup {
         let known = world.volumes.get(r.key.volume()).is_some();
         let offset = world.config.block_size.offset_of(r.key.block());
         let n = world.shard_of_key(r.key);
-        if known && r.dirty != 0 && !world.lifecycle.has_failed() {
+        if known && !r.dirty.is_empty() && !world.lifecycle.has_failed() {
             let volume = r.key.volume();
             let size = world.volumes[volume].size;
-            let granules = world.shards[n].tiers.blocks.granules();
-            if let Some(within) = granules.beyond(&shard_context!(world), r.key, r.dirty) {
+            let granularity = world.shards[n].tiers.blocks.granularity();
+            if let Some(within) = granularity.beyond(&shard_context!(world), r.key, r.dirty) {
                 let offset = offset + within;
                 return refuse(world, LogError::BeyondVolume { volume, offset, size });
             }
@@ -68,7 +68,7 @@ impl Startup {
             if r.adds {
                 // An older record may have been on the store, and the store lacks it.
                 let owed = shard.recovery.dirty(&shard.tiers.blocks, r.key);
-                let missing = owed & !(r.valid | r.dirty) != 0;
+                let missing = !(owed & !(r.valid | r.dirty)).is_empty();
                 self.incomplete.insert_if(r.key.volume(), missing);
                 dirty |= owed & r.valid;
             }
@@ -87,7 +87,7 @@ impl Startup {
     pub fn recovered_tombstone(&mut self, world: &mut World, key: BlockKey) {
         let n = world.shard_of_key(key);
         let shard = &mut world.shards[n];
-        let missing = shard.recovery.dirty(&shard.tiers.blocks, key) != 0;
+        let missing = !shard.recovery.dirty(&shard.tiers.blocks, key).is_empty();
         self.incomplete.insert_if(key.volume(), missing);
         shard.recovery.tombstone(&mut shard.tiers, &mut shard_context!(world), key);
     }

@@ -6,6 +6,7 @@
 use forebay_block::Op;
 use forebay_flash::ExtentId;
 
+use crate::byte_range::ByteRange;
 use crate::config::{Bypass, VolumeConfig};
 use crate::in_flight::{RequestList, RequestPlace};
 use crate::slab::RequestIndex;
@@ -157,10 +158,11 @@ impl VolumeState {
 
     /// A direct write to these bytes has ended, successfully or not; stripes have `1 << stripe_shift`
     /// bytes.
-    pub fn direct_written(&mut self, start: u64, end: u64, stripe_shift: u32) {
+    pub fn direct_written(&mut self, range: ByteRange, stripe_shift: u32) {
         assert!(self.direct_done < self.direct_begun, "a direct write ends that never began");
         self.direct_done += 1;
-        let (first, last) = (start >> stripe_shift, end.saturating_sub(1) >> stripe_shift);
+        let first = range.start >> stripe_shift;
+        let last = range.end.saturating_sub(1) >> stripe_shift;
         for place in first..=last.min(first + PLACES - 1) {
             self.direct_last[(place % PLACES) as usize] = self.direct_done;
         }

@@ -8,6 +8,7 @@ use forebay_block::{PerVolume, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, Outcome, Owner, Token};
 use forebay_flash::Binding;
 
+use crate::byte_range::ByteRange;
 use crate::config::VolumeConfig;
 use crate::store_condition::StoreConditions;
 use crate::volume::{SyncWaiter, VolumeState};
@@ -141,9 +142,9 @@ impl Volumes {
 
     /// A write or zeroing of bytes of the backing store that bypassed the log has
     /// completed.
-    pub fn direct_written(&mut self, volume: Volume, start: u64, end: u64) {
+    pub fn direct_written(&mut self, volume: Volume, range: ByteRange) {
         let shift = self.stripe_shift;
-        self[volume].direct_written(start, end, shift);
+        self[volume].direct_written(range, shift);
     }
 
     /// Whether completed direct writes to the stripe of a byte are not yet durable. It may also return true when there

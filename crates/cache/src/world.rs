@@ -7,7 +7,7 @@
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_effect::{EffectQueue, Frame, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::{Bug, Sabotage};
-use forebay_flash::{BlockKey, Log, Options, Stamp};
+use forebay_flash::{BlockKey, Log, Options, RegionIndex, Stamp};
 
 use crate::budget::CallBudget;
 use crate::config::CacheConfig;
@@ -41,7 +41,7 @@ pub(crate) struct World {
     pub budget: CallBudget,
     /// The region that is being forgotten. Until that is done, no more events are taken from the
     /// log.
-    pub forgetting: Option<u32>,
+    pub forgetting: Option<RegionIndex>,
     pub now: Nanos,
     pub lifecycle: Lifecycle,
     pub holds: Holds,

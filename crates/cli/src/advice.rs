@@ -1,5 +1,5 @@
-//! What to tell a user whose question has no answer: the words of the command line for the errors
-//! of the analysis, and what to do next. `engine` has the advice for the errors of the engine.
+//! Turns the errors of the analysis into command-line failures: the message, and what to do next.
+//! [`engine`] does the same for the errors of the engine.
 
 pub mod engine;
 
@@ -18,13 +18,13 @@ use forebay_trace::TraceError;
 
 use crate::error::{CliError, chain};
 
-/// Nothing was read when it failed.
+/// What was kept: the command failed before it read anything.
 const NOT_READ: &str = "nothing was read";
-/// Nothing was written when it failed.
+/// What was kept: the command failed before it wrote anything.
 const NOT_WRITTEN: &str = "nothing was written";
-/// No sample was written when it failed.
+/// What was kept: the command failed before it wrote a sample.
 const NOT_MADE: &str = "no file was written";
-/// The file tells its format.
+/// Advice: the file itself shows its format.
 const OMIT_FORMAT: &str = "leave out --format, which names the format to read";
 
 // `CliError` itself does not implement `Error`, so that this does not overlap with
@@ -50,7 +50,7 @@ impl<E: std::error::Error + 'static> From<E> for CliError {
     }
 }
 
-/// The engine's error, whichever command ran the engine.
+/// The engine error inside the error of a command that runs the engine.
 fn of_engine(error: &dyn Any) -> Option<&EngineError> {
     match (error.downcast_ref::<ServeError>(), error.downcast_ref::<ReplayError>()) {
         (Some(ServeError::Engine(error)), _) | (_, Some(ReplayError::Engine(error))) => Some(error),
@@ -58,14 +58,13 @@ fn of_engine(error: &dyn Any) -> Option<&EngineError> {
     }
 }
 
-/// Whether the reader of a trace on standard output has gone.
+/// Whether a trace goes to standard output and its reader has closed the pipe.
 fn reader_gone(error: &dyn Any) -> bool {
     matches!(error.downcast_ref(), Some(TraceError::Io { path, source, .. })
         if path.as_os_str() == "-" && source.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Whether it is about words on the command line, whichever command read them: the name of a
-/// trace's format or volume.
+/// Whether the error is about words on the command line: the name of a trace's format or volume.
 fn is_bad_usage(error: &dyn Any) -> bool {
     let of_trace = match (error.downcast_ref::<ReplayError>(), error.downcast_ref()) {
         (Some(ReplayError::Trace(error)), _) => Some(error),
@@ -75,7 +74,7 @@ fn is_bad_usage(error: &dyn Any) -> bool {
     matches!(of_trace, Some(TraceError::Options(_) | TraceError::NoSuchFormat { .. }))
 }
 
-/// The failure that an error of the analysis is; `what` is the error in its own words.
+/// Turns an error of the analysis into a failure; `what` is the error's own message.
 fn advised(error: &AnalysisError, what: String) -> CliError {
     use AnalysisError as E;
     match error {
@@ -120,7 +119,7 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
     }
 }
 
-/// As [`advised`], for questions about volumes and their devices.
+/// Like [`advised`], for questions about volumes and their devices.
 fn about_volumes(error: &AnalysisError, what: String) -> CliError {
     use AnalysisError as E;
     match error {
@@ -157,7 +156,7 @@ fn about_volumes(error: &AnalysisError, what: String) -> CliError {
     }
 }
 
-/// As [`advised`], for curves, simulations and samples.
+/// Like [`advised`], for curves, simulations and samples.
 fn about_measuring(error: &AnalysisError, what: String) -> CliError {
     use AnalysisError as E;
     match error {
@@ -195,7 +194,7 @@ fn about_measuring(error: &AnalysisError, what: String) -> CliError {
     }
 }
 
-/// The failure that an error of a replay is; `what` is the error in its own words.
+/// Turns an error of a replay into a failure; `what` is the error's own message.
 fn of_replay(error: &ReplayError, what: String) -> CliError {
     use ReplayError as E;
     let failure = CliError::failed(what);
@@ -220,7 +219,8 @@ fn of_replay(error: &ReplayError, what: String) -> CliError {
     }
 }
 
-/// A budget that was given as a percentage is refused only once its amount is known.
+/// The failure for a refused budget. If the budget was given as a percentage, the amount was
+/// unknown until the traces were read.
 fn refused(error: &PlanError, budget: Budget, what: String) -> CliError {
     match (error, budget) {
         (PlanError::BuysNothing { .. } | PlanError::NotABudget(_), Budget::Fraction(_)) => {
@@ -247,7 +247,7 @@ fn of_plan(error: &PlanError, what: String) -> CliError {
     }
 }
 
-/// The volumes of the trace; of many, the first.
+/// Lists the volumes of the trace, at most the first 20.
 fn volumes(known: &[String]) -> String {
     let names: Vec<&str> = known.iter().map(String::as_str).take(20).collect();
     format!("the trace has the volumes {}", names.join(", "))

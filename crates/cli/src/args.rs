@@ -53,21 +53,23 @@ impl TraceArgs {
         Traces { files: self.traces.clone(), options }
     }
 
-    /// As [`source`](Self::source), with zeroings of any length, for work that does not look at each block.
+    /// Like [`source`](Self::source), but keeps write-zeroes requests of more than 4 GiB, for
+    /// commands that do not process each block.
     pub fn recorded(&self) -> Traces {
         let Traces { files, options } = self.source();
         Traces { files, options: OpenOptions { keep_long_zeroing: true, ..options } }
     }
 
-    /// The names of the files, for people.
+    /// The file names, for messages.
     pub fn names(&self) -> String {
         self.source().names()
     }
 
-    /// Refuses standard input and pipes for work that reads its traces more than once.
+    /// Refuses standard input and pipes, for commands that read their traces more than once.
     ///
     /// # Errors
-    /// If a trace comes from one of these; `why` goes on after "can be read only once".
+    /// If a trace is standard input or a pipe; the message appends `why` to "... can be read only
+    /// once".
     pub fn check_rereadable(&self, why: &str) -> Result<(), CliError> {
         if self.source().can_be_read_only_once() {
             let what =
@@ -86,7 +88,7 @@ pub struct ConfigArgs {
     pub config: PathBuf,
 }
 
-/// Reads a configuration file; whatever is wrong with it is bad usage, exit status 2.
+/// Reads a configuration file; every error in it is bad usage (exit status 2).
 pub fn load_config(file: &Path) -> Result<Config, CliError> {
     Config::load(file).map_err(|error| {
         CliError::usage(error)
@@ -95,13 +97,14 @@ pub fn load_config(file: &Path) -> Result<Config, CliError> {
     })
 }
 
-/// The files and devices of a configuration: no result may take their place.
+/// The files and devices that a configuration names; results must not overwrite them.
 pub fn files_of(config: &Config) -> Vec<PathBuf> {
     let flash = config.flash.iter().map(|flash| flash.path.clone());
     flash.chain(config.volume.iter().map(|volume| PathBuf::from(&volume.backing))).collect()
 }
 
-/// Reads what evaluates an answer, of these, each with its help; for clap's `value_parser`.
+/// Parses `--evaluate`, which accepts the `known` values, each with its help text; for clap's
+/// `value_parser`.
 pub fn judged_by<const N: usize>(
     known: [(JudgedBy, &'static str); N],
 ) -> impl TypedValueParser<Value = JudgedBy> {
@@ -109,7 +112,7 @@ pub fn judged_by<const N: usize>(
     PossibleValuesParser::new(values).try_map(|name| name.parse::<JudgedBy>())
 }
 
-/// Refuses `--policy` with a name in it twice.
+/// Refuses `--policy` if it names a policy twice.
 pub fn check_unique<T: PartialEq + std::fmt::Display>(policies: &[T]) -> Result<(), CliError> {
     let twice = |&(at, policy): &(usize, &T)| policies[..at].contains(policy);
     match policies.iter().enumerate().find(twice) {
@@ -121,19 +124,19 @@ pub fn check_unique<T: PartialEq + std::fmt::Display>(policies: &[T]) -> Result<
     }
 }
 
-/// Reads a block size such as `4KiB`; for clap's `value_parser`.
+/// Parses a block size such as `4KiB`; for clap's `value_parser`.
 pub fn block_size(text: &str) -> Result<BlockSize, String> {
     let size: Size = text.parse().map_err(|e: forebay_config::UnitError| e.to_string())?;
     BlockSize::new(size.bytes()).map_err(|e| e.to_string())
 }
 
-/// A number, or a percentage: `0.05` or `5%`.
+/// Parses a number or a percentage: `0.05` or `5%`.
 fn number(text: &str) -> Option<f64> {
     let percent = text.strip_suffix('%').map(|percent| percent.parse().map(|p: f64| p / 100.0));
     percent.unwrap_or_else(|| text.parse()).ok().filter(|number| number.is_finite())
 }
 
-/// Reads a fraction above 0 and at most 1, such as a sampling rate; for clap's `value_parser`.
+/// Parses a fraction above 0 and at most 1, such as a sampling rate; for clap's `value_parser`.
 pub fn rate(text: &str) -> Result<f64, String> {
     number(text).filter(|&rate| rate > 0.0 && rate <= 1.0).ok_or_else(|| {
         format!(
@@ -142,14 +145,14 @@ pub fn rate(text: &str) -> Result<f64, String> {
     })
 }
 
-/// Reads a fraction from 0 to 1; for clap's `value_parser`.
+/// Parses a fraction from 0 to 1; for clap's `value_parser`.
 pub fn fraction(text: &str) -> Result<f64, String> {
     number(text).filter(|fraction| (0.0..=1.0).contains(fraction)).ok_or_else(|| {
         format!("`{text}` is not a fraction: write a number from 0 to 1, such as 0.05 or 5%")
     })
 }
 
-/// Reads the time of a row of results; for clap's `value_parser`.
+/// Parses the time that one row of results covers; for clap's `value_parser`.
 pub fn interval(text: &str) -> Result<TimeSpan, String> {
     let time: TimeSpan = text.parse().map_err(|e: forebay_config::UnitError| e.to_string())?;
     match time.nanos().0 {
@@ -158,13 +161,13 @@ pub fn interval(text: &str) -> Result<TimeSpan, String> {
     }
 }
 
-/// Reads a number above 0, such as a speed; for clap's `value_parser`.
+/// Parses a number above 0, such as a speed; for clap's `value_parser`.
 pub fn positive(text: &str) -> Result<f64, String> {
     let positive = number(text).filter(|&number| number > 0.0);
     positive.ok_or_else(|| format!("`{text}` is not a number above 0"))
 }
 
-/// Reads a number of 0 or more; for clap's `value_parser`.
+/// Parses a number of 0 or more; for clap's `value_parser`.
 pub fn ratio(text: &str) -> Result<f64, String> {
     number(text).filter(|&ratio| ratio >= 0.0).ok_or_else(|| {
         format!("`{text}` is not a ratio: write a number of 0 or more, such as 0.5 or 50%")

@@ -1,4 +1,4 @@
-//! What every command is handed: messages, progress, and whether the user wants to stop.
+//! The context of every command: messages, progress, and whether the user wants to stop.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use crate::error::CliError;
 use crate::progress::Progress;
 use crate::{messages, notes};
 
-/// The surroundings of one run of a command.
+/// The environment of one run of a command.
 pub struct Context {
     quiet: bool,
     interrupted: Arc<AtomicBool>,
     impatient: Arc<AtomicBool>,
     silent: Arc<AtomicBool>,
-    /// What was noted and need not be again.
+    /// Messages that [`note_once`](Context::note_once) has printed.
     noted: Mutex<HashSet<String>>,
 }
 
 impl Context {
-    /// Installs the handler of Ctrl-C and SIGTERM: the first asks the command to stop, the
-    /// second exits at once. Signals that are ignored, as under `nohup`, stay so.
+    /// Installs the handler of Ctrl-C and SIGTERM: the first signal asks the command to stop, the
+    /// second exits at once. Signals that are ignored, as under `nohup`, stay ignored.
     pub fn new(quiet: bool) -> Self {
         let interrupted = Arc::new(AtomicBool::new(false));
         let impatient = Arc::new(AtomicBool::new(false));
@@ -40,9 +40,9 @@ impl Context {
             }
         };
         let ignored = IgnoredSignals::now();
-        // Without a handler a signal ends the process, which is the second-best answer.
+        // Without a handler, a signal ends the process immediately, which is acceptable.
         let _ = ctrlc::set_handler(handler);
-        // `nohup` means what it says.
+        // Keep the signals that `nohup` ignores ignored.
         ignored.restore();
         Self { quiet, interrupted, impatient, silent, noted: Mutex::default() }
     }
@@ -52,33 +52,34 @@ impl Context {
         self.quiet
     }
 
-    /// From now on the first signal exits at once.
+    /// Makes the first signal exit at once.
     pub fn end_at_first_signal(&self) {
         self.impatient.store(true, Ordering::SeqCst);
     }
 
-    /// From now on the first signal is not answered with words: a command that watches something else would
-    /// seem to stop that.
+    /// Makes the first signal print no message. In a command that only watches a server, the
+    /// message would suggest that the server is stopping.
     pub fn stop_without_words(&self) {
         self.silent.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the user asked to stop. Loops ask this every few thousand steps.
+    /// Whether the user asked to stop. Loops check this every few thousand steps.
     pub fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// `Err` once the user asked to stop: `ctx.check()?` in a loop.
+    /// Returns `Err` once the user has asked to stop; use `ctx.check()?` in a loop.
     pub fn check(&self) -> Result<(), CliError> {
         Ok(Observer::check(self)?)
     }
 
-    /// Starts showing progress towards `total` units (`None`: the end is not known).
+    /// Starts showing progress towards `total` units (`None`: the total is unknown).
     pub fn progress(&self, label: &str, unit: Unit, total: Option<u64>) -> Progress {
         Progress::start(label, unit, total, None, self.quiet)
     }
 
-    /// Starts showing progress of work that takes `lasts`, however fast it could be done.
+    /// Like [`progress`](Self::progress), for work that takes the time `lasts` even if it could be
+    /// done faster.
     pub fn progress_lasting(
         &self,
         label: &str,
@@ -89,7 +90,8 @@ impl Context {
         Progress::start(label, unit, total, lasts, self.quiet)
     }
 
-    /// Says once, as [`note`](Self::note), what several readings of a trace come upon.
+    /// Like [`note`](Self::note), but prints each message only once even if several passes over a
+    /// trace produce it.
     pub fn note_once(&self, message: &str) {
         let new = |noted: &mut HashSet<String>| noted.insert(message.to_owned());
         if self.noted.lock().is_ok_and(|mut noted| new(&mut noted)) {
@@ -97,7 +99,8 @@ impl Context {
         }
     }
 
-    /// A message on standard error about something the user should know, such as an assumption.
+    /// Prints a message on standard error about something the user should know, such as an
+    /// assumption.
     pub fn note(&self, message: impl std::fmt::Display) {
         if !self.quiet {
             note(message);
@@ -116,7 +119,7 @@ impl Observer for Context {
 
     fn note(&self, note: Note) {
         match note {
-            // Every reading of the trace comes upon them.
+            // Every pass over the trace produces these.
             Note::Doubt(_)
             | Note::WithoutOperations(_)
             | Note::BadLines(_)

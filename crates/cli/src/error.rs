@@ -1,4 +1,4 @@
-//! What a user reads when a command cannot do its work.
+//! The failure that a user sees when a command cannot do its work.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use forebay_analysis::Interrupted;
 
-/// A failure as users see it: what happened to what, what was kept, what to do next.
+/// A failure as users see it: what happened to what, what was kept, and what to do next.
 ///
 /// Any `std::error::Error` turns into one with `?` (exit status 1, its chain of causes as the
 /// message); add [`kept`](CliError::kept) and [`next`](CliError::next) where they help.
@@ -16,7 +16,7 @@ pub struct CliError {
     what: String,
     kept: Option<String>,
     next: Option<String>,
-    /// Failures that came before this one.
+    /// Failures that happened before this one.
     earlier: Vec<CliError>,
 }
 
@@ -24,7 +24,8 @@ pub struct CliError {
 enum Kind {
     Failed,
     Usage,
-    /// The reader of our output has gone (`forebay ... | head`): nothing to say.
+    /// The reader of standard output has closed the pipe (`forebay ... | head`), so nothing is
+    /// printed.
     ReaderGone,
 }
 
@@ -40,7 +41,7 @@ impl CliError {
         Self { kind: Kind::Usage, ..Self::failed(what) }
     }
 
-    /// Doing something with a file failed: `CliError::file("cannot write", &path, error)`.
+    /// An operation on a file failed: `CliError::file("cannot write", &path, error)`.
     pub fn file(what: &str, path: &Path, error: impl std::error::Error) -> Self {
         Self::failed(format_args!("{what} {}: {}", path.display(), chain(&error)))
     }
@@ -50,19 +51,20 @@ impl CliError {
         Self::failed(Interrupted)
     }
 
-    /// Says what was kept in spite of the failure.
+    /// Adds what was kept in spite of the failure.
     pub fn kept(mut self, what: impl fmt::Display) -> Self {
         self.kept = Some(what.to_string());
         self
     }
 
-    /// Says what to do next.
+    /// Adds what to do next.
     pub fn next(mut self, what: impl fmt::Display) -> Self {
         self.next = Some(what.to_string());
         self
     }
 
-    /// Several failures of one command, in the order of the messages; `None` if there are none.
+    /// Combines several failures of one command, which are printed in this order; `None` if there
+    /// are none.
     pub fn all(failures: impl IntoIterator<Item = Self>) -> Option<Self> {
         let each = failures.into_iter().flat_map(|mut failure| {
             let earlier = std::mem::take(&mut failure.earlier);
@@ -74,7 +76,7 @@ impl CliError {
         last.map(|last| Self { earlier: told, ..last }).or_else(|| gone.into_iter().next())
     }
 
-    /// The exit status that goes with it.
+    /// The exit status for this failure.
     pub fn exit_code(&self) -> ExitCode {
         match self.kind {
             Kind::Failed => ExitCode::from(1),
@@ -83,14 +85,14 @@ impl CliError {
         }
     }
 
-    /// Writes it to standard error.
+    /// Writes the failure to standard error.
     pub fn report(&self) {
         if self.kind != Kind::ReaderGone {
             crate::messages::say(self);
         }
     }
 
-    /// An error from writing to standard output; a closed pipe is no failure.
+    /// An error from writing to standard output; a closed pipe does not count as a failure.
     pub fn writing_stdout(error: std::io::Error) -> Self {
         let failed = Self::failed(format_args!("cannot write to standard output: {error}"));
         match error.kind() {
@@ -114,7 +116,7 @@ impl fmt::Display for CliError {
     }
 }
 
-/// The error and its causes on one line, leaving out causes that it already spells out.
+/// Puts the error and its causes on one line, leaving out causes that the text already contains.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! The `forebay` command line: reads arguments, calls the library that does the work, prints.
+//! The `forebay` command line: parses arguments, calls the library that does the work, and prints.
 //!
 //! Exit status 0 = done; 1 = the work failed; 2 = bad usage or configuration. Results go to
 //! standard output (or `-o FILE`), progress and messages to standard error.
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 pub use commands::{Cli, description, documents, run};
 pub use context::Context;
 
-/// Does what the command line of this process says.
+/// Runs the command given by the arguments of this process.
 pub fn main() -> ExitCode {
     let code = match commands::main() {
         Ok(()) => ExitCode::SUCCESS,

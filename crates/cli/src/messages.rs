@@ -1,7 +1,7 @@
-//! Lines on standard error.
+//! Messages on standard error.
 //!
-//! A server must not wait for the reader of its messages: with [`in_background`] a thread writes them, and
-//! what finds no room is counted and given up.
+//! A server must not wait for the reader of its messages. After [`in_background`], a thread writes
+//! the messages; messages that do not fit in its queue are dropped and counted.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -10,9 +10,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Lines that wait for a reader at most.
+/// Maximum number of lines in the queue.
 const LINES_MAX: usize = 1024;
-/// How long the last of them are waited for at the end.
+/// Maximum time that [`finish`] waits for the queue to drain.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 static BACKGROUND: OnceLock<Background> = OnceLock::new();
@@ -24,11 +24,11 @@ struct Background {
 
 enum Line {
     Text(String),
-    /// Asks the thread to answer once all earlier lines are written.
+    /// Asks the thread to reply once it has written all earlier lines.
     Mark(SyncSender<()>),
 }
 
-/// Writes a line; if it cannot be written, it is lost.
+/// Writes a line, or drops it if it cannot be written.
 pub fn say(line: impl Display) {
     let Some(background) = BACKGROUND.get() else { return write(&line.to_string()) };
     if background.lines.try_send(Line::Text(line.to_string())).is_err() {
@@ -36,19 +36,19 @@ pub fn say(line: impl Display) {
     }
 }
 
-/// From now on [`say`] never waits.
+/// Makes [`say`] queue its lines, so that it never waits.
 pub fn in_background() {
     let (lines, queue) = sync_channel(LINES_MAX);
     let lost = Arc::new(AtomicU64::new(0));
     let of_thread = lost.clone();
     let thread = std::thread::Builder::new().name("forebay-messages".into());
-    // Without a thread lines are written as before.
+    // Without a thread, `say` continues to write directly.
     if thread.spawn(move || write_all(&queue, &of_thread)).is_ok() {
         let _ = BACKGROUND.set(Background { lines, lost });
     }
 }
 
-/// Waits until what was said is written, but not for long.
+/// Waits until all queued lines are written, for at most 1 second.
 pub fn finish() {
     let Some(background) = BACKGROUND.get() else { return };
     let (mark, written) = sync_channel(1);

@@ -1,4 +1,4 @@
-//! The words for what the analysis notes.
+//! The text of the notes of the analysis.
 
 use forebay_analysis::Note;
 use forebay_analysis::curve::SAMPLED_BLOCKS_MIN;
@@ -10,7 +10,8 @@ use forebay_trace::{ShadowedNumber, Spec};
 use forebay_render::format::{count, counted, percent};
 use forebay_report::Unit;
 
-/// What users may not expect of the keys in a line that describes a workload.
+/// Notes on keys that a one-line workload description repeats, which may not have the expected
+/// effect.
 pub fn repeated_keys(spec: &Spec) -> impl Iterator<Item = String> {
     spec.repeated.iter().map(|key| {
         format!(
@@ -20,7 +21,7 @@ pub fn repeated_keys(spec: &Spec) -> impl Iterator<Item = String> {
     })
 }
 
-/// A note as the user reads it.
+/// The text of a note.
 pub fn words(note: &Note) -> String {
     match note {
         Note::Doubt(doubt) => doubt.clone(),
@@ -57,7 +58,7 @@ pub fn words(note: &Note) -> String {
         }
         Note::Resumed(path) => format!("{}: using the result in the --resume file", path.display()),
         Note::WithoutData(n) => {
-            // (Their kinds are not counted separately.)
+            // These kinds are not counted separately.
             let what = if *n == 1 { "trim or flush" } else { "trims and flushes" };
             format!("ignored {} {what}", count(*n))
         }
@@ -101,13 +102,13 @@ pub fn words(note: &Note) -> String {
     }
 }
 
-/// A time that may be many years.
+/// Formats a time that may span many years.
 fn long(time: Nanos) -> String {
     let years = time.as_secs_f64() / (365.25 * 86_400.0);
     if years < 2.0 { Unit::Seconds.show(time.as_secs_f64()) } else { format!("{years:.0} years") }
 }
 
-/// Which traces record no operations; of many, only the first is named.
+/// Says which traces record no operations; if there are several, names only the first.
 fn without_operations(traces: &[String]) -> String {
     match traces {
         [first, _, ..] => format!(
@@ -118,7 +119,7 @@ fn without_operations(traces: &[String]) -> String {
     }
 }
 
-/// Volumes; of many, only the first is named.
+/// Lists volumes; if there are several, names only the first.
 fn named(volumes: &[String]) -> String {
     match volumes {
         [first, _, ..] => {
@@ -128,7 +129,7 @@ fn named(volumes: &[String]) -> String {
     }
 }
 
-/// Which sizes of memory have too few blocks in the sample.
+/// Says which memory sizes have too few blocks in the sample.
 fn too_small(sizes: &[u64], rate: f64) -> String {
     let names: Vec<String> = sizes.iter().map(|&bytes| Size(bytes).to_string()).collect();
     let why = match rate {

@@ -1,4 +1,5 @@
-//! What a service manager hears of a server (systemd's `Type=notify`): nothing where there is none.
+//! Reports the server's state to a service manager (systemd's `Type=notify`); does nothing without
+//! one.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -7,14 +8,14 @@ use sd_notify::NotifyState;
 
 use crate::context::Context;
 
-/// How much longer a start or a stop may take once it has got further: more than any step takes on a
-/// device that works.
+/// How much longer a start or a stop may take after it has made progress: longer than any step
+/// takes on a working device.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tells the service manager how far a start or a stop is.
+/// Reports the progress of a start or a stop to the service manager.
 pub struct Notify<'a> {
     ctx: &'a Context,
-    /// What was told last.
+    /// The status that was sent last.
     told: String,
     failed: bool,
 }
@@ -24,8 +25,8 @@ impl<'a> Notify<'a> {
         Notify { ctx, told: String::new(), failed: false }
     }
 
-    /// Something goes on: the manager shows it, and waits longer. Said again it changes nothing, so that
-    /// what hangs is ended when its time is up.
+    /// Reports progress, and extends the service manager's timeout. Repeating the same status does
+    /// not extend it, so that a hung server is ended when the timeout expires.
     pub fn progress(&mut self, status: impl Display) {
         let status = status.to_string();
         if status != self.told {
@@ -35,17 +36,18 @@ impl<'a> Notify<'a> {
         }
     }
 
-    /// Clients are welcome.
+    /// Reports that the server accepts clients.
     pub fn ready(&mut self, status: impl Display) {
         self.tell(&[NotifyState::Ready, NotifyState::Status(&status.to_string())]);
     }
 
-    /// The server is about to end.
+    /// Reports that the server is about to stop.
     pub fn stopping(&mut self) {
         self.tell(&[NotifyState::Stopping]);
     }
 
-    /// Tells systemd. If that fails, the first failure is printed, and the server runs on.
+    /// Sends states to systemd. If this fails, the first failure is printed, and the server
+    /// continues.
     fn tell(&mut self, states: &[NotifyState<'_>]) {
         if let Err(error) = sd_notify::notify(states)
             && !std::mem::replace(&mut self.failed, true)

@@ -1,4 +1,4 @@
-//! Where results go.
+//! Writes results to files and standard output.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::error::CliError;
 
-/// Where a document goes, for commands that have no rows and no pictures.
+/// Destination of a document, for commands that have no rows and no charts.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub struct DocumentArgs {
@@ -21,7 +21,7 @@ pub struct DocumentArgs {
     pub output: Option<PathBuf>,
 }
 
-/// Where results go, for commands that answer with a document.
+/// Destinations of results, for commands that answer with a document.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
@@ -36,13 +36,13 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Refuses files that cannot be written, that are to be written twice, that another process uses, or
-    /// that are `read`, before the work is done for nothing.
+    /// Checks the outputs before the work starts. Refuses files that cannot be written, that would
+    /// be written twice, that another process uses, or that are in `read`.
     pub fn check<'a>(&self, read: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), CliError> {
         self.check_with(None, read)
     }
 
-    /// As [`check`](Self::check), for a command that also writes `further` files.
+    /// Like [`check`](Self::check), for a command that also writes `further` files.
     pub fn check_with<'a, 'b>(
         &'b self,
         further: impl IntoIterator<Item = &'b PathBuf>,
@@ -53,16 +53,16 @@ impl OutputArgs {
         check_files(written, read)
     }
 
-    /// Gives an answer in every form that was asked for.
+    /// Writes an answer in every requested form.
     pub fn give(&self, answer: &impl Shown) -> Result<(), CliError> {
         let mut outputs = Outputs::default();
         self.give_to(&mut outputs, answer);
         outputs.end()
     }
 
-    /// Gives an answer in every form that was asked for, as one of several outputs.
+    /// Writes an answer in every requested form, as part of several outputs.
     ///
-    /// The result comes first: it is not lost because a page or the rows cannot be written.
+    /// The document comes first, so that it is not lost if the page or the rows cannot be written.
     pub fn give_to(&self, outputs: &mut Outputs, answer: &impl Shown) {
         let document = match self.document.json {
             true => self.document.emit(&answer.document(), |_| Ok(())),
@@ -78,7 +78,7 @@ impl OutputArgs {
     }
 }
 
-/// The results of writing several outputs: each is tried, and all errors are reported.
+/// The results of writing several outputs: every output is tried, and all errors are reported.
 #[derive(Default)]
 pub struct Outputs {
     written: Vec<String>,
@@ -86,7 +86,7 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// An output was written, or not.
+    /// Records whether an output was written.
     pub fn add(&mut self, name: impl std::fmt::Display, done: Result<(), CliError>) {
         match done {
             Ok(()) => self.written.push(name.to_string()),
@@ -94,7 +94,7 @@ impl Outputs {
         }
     }
 
-    /// Fails if an output failed, and says which were written.
+    /// Returns an error if an output failed; the error says which outputs were written.
     pub fn end(self) -> Result<(), CliError> {
         match CliError::all(self.failures) {
             None => Ok(()),
@@ -105,7 +105,7 @@ impl Outputs {
 }
 
 impl DocumentArgs {
-    /// Emits `document`: as JSON if asked for, else as the text `human` writes.
+    /// Writes `document` as JSON if requested; otherwise writes the text that `human` produces.
     pub fn emit<T: Serialize>(
         &self,
         document: &T,
@@ -124,12 +124,12 @@ impl DocumentArgs {
         }
     }
 
-    /// The file that the document goes to; none if that is standard output.
+    /// The file that the document goes to; `None` for standard output.
     fn file(&self) -> Option<&Path> {
         self.output.as_deref().filter(|path| path.as_os_str() != "-")
     }
 
-    /// Where the document goes, for people.
+    /// The destination of the document, for messages.
     fn destination(&self) -> String {
         self.file().map_or("the result on standard output".to_owned(), |path| {
             format!("the result in {}", path.display())
@@ -137,21 +137,22 @@ impl DocumentArgs {
     }
 }
 
-/// Writes `bytes` to standard output; a reader that went away is no failure.
+/// Writes `bytes` to standard output; a closed pipe does not count as a failure.
 pub fn write_stdout(bytes: &[u8]) -> Result<(), CliError> {
     try_write_stdout(bytes).map_err(CliError::writing_stdout)
 }
 
-/// As [`write_stdout`], for a command to which it matters that the reader went away.
+/// Like [`write_stdout`], but a closed pipe is an error; for commands that must know about it.
 pub fn try_write_stdout(bytes: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush())
 }
 
-/// Refuses files to be `written` that cannot be, that are written twice, that another process uses, or
-/// that are `read`; and `-`, since traces, columns and pages go to files only.
+/// Refuses files in `written` that cannot be written, that are written twice, that another process
+/// uses, or that are also in `read`. Also refuses `-`, because traces, columns and pages can go
+/// only to files.
 ///
-/// What is read is everything that the command reads or runs on: traces, configurations, devices.
+/// `read` is everything that the command reads or runs on: traces, configurations and devices.
 pub fn check_files<'a, 'b>(
     written: impl IntoIterator<Item = &'b PathBuf>,
     read: impl IntoIterator<Item = &'a PathBuf>,
@@ -165,7 +166,8 @@ pub fn check_files<'a, 'b>(
     Ok(())
 }
 
-/// The part of [`check_files`] that only compares names, for files that something else creates and locks.
+/// The part of [`check_files`] that only compares paths, for files that other code creates and
+/// locks.
 pub fn check_names<'a, 'b>(
     written: impl IntoIterator<Item = &'b PathBuf>,
     read: impl IntoIterator<Item = &'a PathBuf>,
@@ -193,26 +195,27 @@ pub fn check_names<'a, 'b>(
     Ok(())
 }
 
-/// The files of a recording: its own, and those that it has while it lasts.
+/// The files of a recording: the file itself, and the temporary files that exist while it is
+/// written.
 pub fn files_of_recording(path: &Path) -> [PathBuf; 3] {
     [path.to_owned(), with(path, ".partial"), with(path, ".partial.index")]
 }
 
-/// The index of an interrupted recording, which is read with it.
+/// The index of an interrupted recording, which is read with the recording.
 fn index_of(path: &Path) -> Option<PathBuf> {
     path.extension().is_some_and(|extension| extension == "partial").then(|| with(path, ".index"))
 }
 
-/// The path with `more` at its end.
+/// Appends `more` to the path.
 fn with(path: &Path, more: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(more);
     name.into()
 }
 
-/// Where a path leads, whether something is there or not.
+/// The file that a path refers to, whether it exists or not.
 struct Place {
-    /// The directory without links, and the name in it.
+    /// The canonical directory and the file name.
     path: PathBuf,
     found: Option<std::fs::Metadata>,
 }
@@ -228,7 +231,8 @@ impl Place {
         Place { found: path.metadata().ok(), path }
     }
 
-    /// Whether both are one file or device. A pipe or a terminal may be named several times.
+    /// Whether both refer to the same file or device. Pipes and terminals never count as the same,
+    /// so they may be named several times.
     fn is(&self, other: &Place) -> bool {
         use std::os::unix::fs::{FileTypeExt, MetadataExt};
         match (&self.found, &other.found) {
@@ -242,8 +246,8 @@ impl Place {
     }
 }
 
-/// Refuses a file that another process has locked, such as the store of a running server, and the name
-/// of a recording in progress.
+/// Refuses a file that another process has locked, such as the store of a running server, and the
+/// files of a recording in progress.
 fn check_unused(path: &Path) -> Result<(), CliError> {
     let partial = with(path, ".partial");
     let is = |path: &Path, kind: &str| path.extension().is_some_and(|extension| extension == kind);
@@ -267,9 +271,9 @@ fn check_unused(path: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Whether another process has locked a regular file. (On a file system without locks, none has.)
+/// Whether another process has locked a regular file. Always false on a file system without locks.
 fn is_locked(path: &Path) -> bool {
-    // Opening a pipe or a device could block, or change something.
+    // Opening a pipe or a device could block or have side effects.
     if !path.is_file() {
         return false;
     }
@@ -293,16 +297,16 @@ pub fn check_file(path: &Path) -> Result<(), CliError> {
     }
     match path.metadata() {
         Ok(found) if found.is_dir() => Err(failed(std::io::ErrorKind::IsADirectory.into())),
-        // A pipe may be opened once only.
+        // A pipe may be opened only once, so do not try it here.
         Ok(found) if !found.is_file() => Ok(()),
         _ => temporary(path).map(|_| ()).map_err(|error| failed(error.kind().into())),
     }
 }
 
-/// Writes a whole file, which either appears complete or not at all.
+/// Writes a whole file: it appears complete or not at all.
 ///
-/// Something that exists and is no regular file (`/dev/stdout`, a pipe) is written directly; a link stays,
-/// and what it leads to is written.
+/// An existing file that is not regular (`/dev/stdout`, a pipe) is written directly. A symbolic
+/// link is kept, and its target is written.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let failed = |error| CliError::file("cannot write", path, error);
@@ -313,7 +317,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
         true => failed(error).kept("the file, unchanged"),
         false => failed(error),
     };
-    // The error of the system names the temporary file, which users never see.
+    // The system's error names the temporary file, which means nothing to users.
     let mut file = temporary(path).map_err(|error| failed(error.kind().into()))?;
     file.write_all(bytes).map_err(failed)?;
     file.persist(path).map_err(|e| failed(e.error))?;
@@ -332,7 +336,7 @@ pub fn directory_of(path: &Path) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-/// A file next to `path`, to take its place.
+/// Creates a temporary file next to `path`, to be renamed to `path`.
 fn temporary(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let directory = directory_of(path);
     let mut builder = tempfile::Builder::new();
@@ -340,7 +344,8 @@ fn temporary(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     made.map_err(without_name)
 }
 
-/// The error of the system alone: the name of a temporary file means nothing to the user.
+/// Removes the file name from a system error: the name of a temporary file means nothing to the
+/// user.
 fn without_name(error: std::io::Error) -> std::io::Error {
     match error.to_string().split_once(" at path ") {
         Some((what, _)) => std::io::Error::new(error.kind(), what),
@@ -348,7 +353,8 @@ fn without_name(error: std::io::Error) -> std::io::Error {
     }
 }
 
-/// What an ordinary new file gets (less the umask); temporary files are private by default.
+/// The permissions of an ordinary new file, before the umask; temporary files are private by
+/// default.
 fn permissions() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
@@ -431,13 +437,13 @@ mod tests {
             let paths = |names: &[&str]| names.iter().map(|name| at(name)).collect::<Vec<_>>();
             check_files(&paths(written), &paths(read)).map_err(|error| error.to_string())
         };
-        // Nothing is there yet.
+        // The files do not exist yet.
         let twice = check(&["new.html", "d/../new.html"], &[]).unwrap_err();
         assert!(twice.contains("written twice"), "{twice}");
         let read = check(&["d/../new.img"], &["new.img"]).unwrap_err();
         assert!(read.contains("both read and written"), "{read}");
         check(&["new.html", "d/new.html"], &["new.img"]).unwrap();
-        // The index is read with the recording, and the name of the recording is free.
+        // The index is read together with the recording; the recording's final name is free.
         let read = check(&["x.parquet.partial.index"], &["x.parquet.partial"]).unwrap_err();
         assert!(read.contains("both read and written"), "{read}");
         check(&["x.parquet"], &["x.parquet.partial"]).unwrap();

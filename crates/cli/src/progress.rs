@@ -18,7 +18,7 @@ const LINE_PERIOD: Duration = Duration::from_secs(5);
 
 /// A running display of progress; it ends when dropped.
 ///
-/// Advancing it costs one relaxed atomic addition; a thread of its own does the drawing.
+/// Advancing it costs one relaxed atomic addition; a separate thread draws.
 pub struct Progress {
     done: Arc<AtomicU64>,
     stop: Option<Sender<()>>,
@@ -26,7 +26,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `lasts` is how long the work takes if something else than its speed decides about that.
+    /// Starts the display. `lasts` is how long the work takes if that does not depend on its speed.
     pub(crate) fn start(
         label: &str,
         unit: Unit,
@@ -118,7 +118,8 @@ impl Shown {
         text
     }
 
-    /// The time left: of `lasts`, or else, or if that has passed, by the speed so far.
+    /// The time left: the rest of `lasts`, or an estimate from the speed so far if `lasts` is
+    /// unknown or has passed.
     fn left(&self, done: u64, rate: f64, elapsed: Duration) -> Option<Duration> {
         let planned = self.lasts.and_then(|lasts| lasts.checked_sub(elapsed));
         let by_speed = || {
@@ -180,7 +181,7 @@ mod tests {
         let line = |done, seconds| replay.line_after(done, Duration::from_secs(seconds));
         assert_eq!(line(0, 15), "replaying: 0 of 1 k (0 %), 0/s, 45 s left");
         assert_eq!(line(900, 15), "replaying: 900 of 1 k (90 %), 60/s, 45 s left");
-        // It takes longer than planned.
+        // The work takes longer than planned.
         assert_eq!(line(900, 90), "replaying: 900 of 1 k (90 %), 10/s, 10 s left");
     }
 }

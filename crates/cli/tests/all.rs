@@ -1,5 +1,5 @@
-//! The tests of the command in one program: each file is a module, and the crates below are linked once.
-//! In `Cargo.toml` are those that need a program of their own.
+//! The command's tests, in one executable: each file is a module, so the crates are linked only
+//! once. `Cargo.toml` lists the tests that need an executable of their own.
 
 mod catalogue;
 mod command_line;

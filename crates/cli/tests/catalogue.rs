@@ -1,5 +1,5 @@
-//! Goal: a device means the same in `forebay plan` and as the `shape` of a configuration. Method:
-//! compare the two tables; neither crate may depend on the other.
+//! Goal: a device has the same properties in `forebay plan` and as the `shape` of a configuration.
+//! Method: compare the two tables; neither crate may depend on the other.
 
 use forebay_model::Profile;
 use forebay_plan::Catalogue;
@@ -11,7 +11,7 @@ fn devices_of_the_planner_have_the_same_latencies_as_shapes() {
     assert_eq!(names, Profile::NAMES[..7]);
     for device in planner.devices() {
         let theirs = Profile::named(&device.name).unwrap();
-        // Models count whole nanoseconds.
+        // Models round latencies to whole nanoseconds.
         let near = |us: f64, ns: u64| (us * 1000.0 - ns as f64).abs() <= 0.5;
         assert!(near(device.read_latency_us, theirs.read.mean().0), "{}", device.name);
         assert!(near(device.write_latency_us, theirs.write.mean().0), "{}", device.name);

@@ -1,5 +1,5 @@
-//! Goal: what users and scripts rely on holds for every command: exit statuses, where text goes,
-//! and examples that work when pasted. Method: the binary itself, from outside.
+//! Goal: every command keeps what users and scripts rely on: exit statuses, which stream text goes
+//! to, and examples that work when pasted. Method: run the binary.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -21,8 +21,8 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Every command as its words, `["trace"]` and `["trace", "info"]`, by asking the binary for its
-/// help.
+/// Every command as a list of words, such as `["trace"]` and `["trace", "info"]`, read from the
+/// binary's help.
 fn commands() -> Vec<Vec<String>> {
     fn below(words: &[String], found: &mut Vec<Vec<String>>) {
         let mut args = words.to_vec();
@@ -34,7 +34,7 @@ fn commands() -> Vec<Vec<String>> {
         }
         let Some((_, list)) = help.split_once("Commands:\n") else { return };
         let list = list.split("\n\n").next().unwrap();
-        // Descriptions that go over several lines are indented further than names are.
+        // Descriptions that continue on another line are indented further than names.
         let names = list.lines().filter(|l| l.starts_with("  ") && !l.starts_with("   "));
         for name in names.filter_map(|l| l.split_whitespace().next()).filter(|n| *n != "help") {
             let mut words = words.to_vec();
@@ -142,11 +142,12 @@ fn unknown_commands_are_programs_on_the_path_as_with_git() {
             .unwrap()
     };
     let output = run(&format!("{}:/usr/bin:/bin", dir.path().display()));
-    // The package runs the command that ran it, which need not be on the PATH.
+    // The package runs the `forebay` that started it, which need not be on the PATH.
     let own = std::path::Path::new(FOREBAY).canonicalize().unwrap();
     assert_eq!(stdout(&output), format!("study: a -x --json\n{}\n", own.display()));
     assert_eq!(output.status.code(), Some(7));
-    // The words before the first argument of the program are this command's own; the program learns of `-q`.
+    // Options before the first argument of the Python program belong to `forebay`, which passes
+    // `-q` on.
     for words in [["-q", "study", "a"], ["study", "--quiet", "a"]] {
         let path = format!("{}:/usr/bin:/bin", dir.path().display());
         let output = Command::new(FOREBAY).args(words).env("PATH", path).output().unwrap();
@@ -182,7 +183,7 @@ fn completions_exist_for_every_shell_and_manual_pages_for_every_command() {
     }
 }
 
-/// A server with a flash tier, by `forebay.toml`, that has said it is ready.
+/// Starts a server with a flash tier, configured by `forebay.toml`, and waits until it is ready.
 const SERVE: &str = r#"
 cat > forebay.toml <<'END'
 [cache]
@@ -205,8 +206,8 @@ for _ in $(seq 600); do [ -s ready ] && break; sleep 0.05; done
 [ -s ready ]
 "#;
 
-/// What examples may take for granted, as lines of a shell: those of `ctl` a server that runs,
-/// those that look at devices what such a server left.
+/// Shell lines that prepare what a command's examples need: a running server for `ctl`, and the
+/// devices of a stopped server for `flash` and `backing`.
 fn prepared(command: &str) -> String {
     match command {
         "ctl" => SERVE.to_string(),
@@ -215,14 +216,14 @@ fn prepared(command: &str) -> String {
     }
 }
 
-/// Runs lines in a shell as if pasted, in an empty directory, and ends whatever they started.
-/// The shell's status and what was said on standard error.
+/// Runs lines in a shell as if pasted, in an empty directory, and then ends all processes that they
+/// started. Returns the shell's status and what it wrote to standard error.
 fn paste(lines: &str) -> (ExitStatus, String) {
     let dir = tempfile::tempdir().unwrap();
     let errors = tempfile::NamedTempFile::new().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     let bin = Path::new(FOREBAY).parent().unwrap().display().to_string();
-    // Output goes to files: a server that an example starts would keep a pipe open.
+    // Output goes to files, because a server that an example starts would keep a pipe open.
     let status = Command::new("timeout")
         .args(["120", "bash", "-e", "-c", lines])
         .current_dir(dir.path())
@@ -241,7 +242,7 @@ fn paste(lines: &str) -> (ExitStatus, String) {
     (status, std::fs::read_to_string(errors.path()).unwrap())
 }
 
-/// Ends every process of a group; there may be none left.
+/// Ends every process of a group, if any is left.
 fn end_group(group: u32) {
     let group = format!("-{group}");
     let _ = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
@@ -250,7 +251,8 @@ fn end_group(group: u32) {
 #[test]
 fn the_example_of_every_command_works_when_pasted() {
     let mut failures = Vec::new();
-    // With EXAMPLES, of these only: scripts/test-python.sh runs those that need the package.
+    // EXAMPLES restricts the test to these commands: scripts/test-python.sh runs those that need
+    // the package.
     let wanted = std::env::var("EXAMPLES").ok();
     for words in commands() {
         if wanted.as_ref().is_some_and(|w| !w.split_whitespace().any(|w| w == words[0])) {
@@ -258,7 +260,7 @@ fn the_example_of_every_command_works_when_pasted() {
         }
         let mut args = words.clone();
         args.push("--help".into());
-        // (Without a path, the Python package is not found and says nothing itself.)
+        // With an empty PATH, the Python package is not found, so the help is the binary's own.
         let help = stdout(&Command::new(FOREBAY).args(&args).env("PATH", "").output().unwrap());
         let lines: Vec<_> = help.lines().filter_map(|l| l.strip_prefix("  $ ")).collect();
         if lines.is_empty() {
@@ -290,7 +292,7 @@ fn an_example_that_fails_is_noticed_with_and_without_a_server() {
     ] {
         let (status, errors) = paste(&(prepared(command) + line));
         assert_eq!(status.code(), Some(1), "{line}: {errors}");
-        // It was the line that failed, not what came before.
+        // The line itself failed, not the preparation.
         assert!(errors.lines().any(|l| l.starts_with("forebay: ")), "{line}: {errors}");
     }
     assert!(paste(&(prepared("ctl") + "true")).0.success());
@@ -451,7 +453,7 @@ fn a_result_is_printed_although_its_page_and_its_rows_cannot_be_written() {
     assert!(dir.path().join("l.html").exists());
     assert_eq!(status, Some(1));
 
-    // Whatever cannot be told, the file is there and named.
+    // Even if the report cannot be written, the trace file exists and the message names it.
     for (line, file) in [
         ("trace synth zipf:requests=1k -o s.csv", "kept: s.csv"),
         ("trace convert t.csv -o c.csv", "kept: c.csv"),

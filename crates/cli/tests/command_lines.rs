@@ -1,12 +1,12 @@
-//! No panic can be reached from a command line or a configuration.
+//! No command line or configuration causes a panic.
 //!
-//! Goal: whatever documented options are put together, with whatever values, a command does its
-//! work or refuses with a message; it neither panics, in whichever thread, nor goes on when it is
-//! asked to stop. Method: options are taken from clap's description of the command line and keys
-//! from the declaration of the configuration, so that new ones are tried without a line here;
-//! values are usual, extreme or wrong ones for what the option says that it takes. Commands run in
-//! this process on small traces, some of them odd. `FUZZ_SECONDS` is how long (20), `FUZZ_SEED`
-//! which cases (a fixed sequence), and a failure names the seed that runs it alone.
+//! Goal: for any combination of documented options and any values, a command does its work or
+//! refuses with a message. It never panics, in any thread, and it stops when it is asked to.
+//! Method: options come from clap's description of the command line, and keys from the declaration
+//! of the configuration, so the test covers new ones automatically. Values are usual, extreme or
+//! wrong for the type of the option. Commands run in this process on small traces, some of them
+//! unusual. `FUZZ_SECONDS` sets the duration (default 20). Cases are a fixed sequence; a failure
+//! names its seed, and `FUZZ_SEED` runs only that case.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use forebay_config::{Key, Nested, sections};
 
 use forebay_cli::{Cli, Context, description, run};
 
-/// Commands that need nothing but files. Left out are those that talk to a server or are one.
+/// Commands that need only files. Commands that are a server, or talk to one, are left out.
 const COMMANDS: [&[&str]; 17] = [
     &["simulate"],
     &["mrc"],
@@ -43,11 +43,11 @@ const COMMANDS: [&[&str]; 17] = [
     &["simulate"],
     &["plan"],
 ];
-/// Options that need a server or a device, or write pages of megabytes; in one case of many.
+/// Options that need a server or a device, or write megabytes; used in few cases.
 const RARE: [&str; 5] = ["html", "parquet", "target", "connections", "intervals"];
-/// So long a command may work before it is asked to stop.
+/// A command that runs longer than this is asked to stop.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// So long it may take to stop then, on a busy machine.
+/// Maximum time to stop, on a busy machine.
 const STOPPING: Duration = Duration::from_secs(30);
 
 #[test]
@@ -58,7 +58,7 @@ fn no_options_and_no_configuration_lead_to_a_panic() {
     let (dir, ctx) = (tempfile::tempdir().unwrap(), Context::new(true));
     let watch = Watch::new(Arc::clone(ctx.stop_flag()));
     write_traces(dir.path());
-    // By command: how many did their work, and how many refused.
+    // For each command, the number of cases that did their work and that were refused.
     let mut cases: BTreeMap<String, [u64; 2]> = BTreeMap::new();
     let started = Instant::now();
     for seed in told("FUZZ_SEED").unwrap_or(0).. {
@@ -92,11 +92,11 @@ fn no_options_and_no_configuration_lead_to_a_panic() {
     }
     let sum = |which: usize| cases.values().map(|counts| counts[which]).sum::<u64>();
     println!("{} command lines did their work, {} were refused: {cases:?}", sum(0), sum(1));
-    // On whatever machine: enough to be sure that cases get beyond the checks of arguments.
+    // On any machine, enough cases must get past the checks of arguments.
     assert!(told("FUZZ_SEED").is_some() || sum(0) > seconds, "{cases:?}");
 }
 
-/// Notes the panics of all threads but those of other tests.
+/// Records the panics of all threads except those of other tests.
 fn note_panics() -> Arc<Mutex<Vec<String>>> {
     let panics = Arc::new(Mutex::new(Vec::new()));
     let (noted, before) = (Arc::clone(&panics), std::panic::take_hook());
@@ -107,7 +107,7 @@ fn note_panics() -> Arc<Mutex<Vec<String>>> {
     panics
 }
 
-/// Asks commands to stop that take long, and ends the test if they do not.
+/// Asks commands that take long to stop, and aborts the test if they do not.
 struct Watch {
     at_work: Arc<Mutex<Option<(Instant, String)>>>,
     flag: Arc<AtomicBool>,
@@ -125,7 +125,7 @@ impl Watch {
                     stop.store(true, Ordering::SeqCst);
                 }
                 if since.elapsed() > PATIENCE + STOPPING {
-                    // Not by a macro, whose output is kept until the test ends.
+                    // Do not use a macro: its output is captured until the test ends.
                     let text = format!("asked to stop, it goes on for {STOPPING:?}: {what}\n");
                     let _ = std::io::stderr().write_all(text.as_bytes());
                     std::process::abort();
@@ -174,8 +174,8 @@ impl Random {
 const TRACES: [&str; 7] =
     ["plain.csv", "odd.csv", "one.csv", "many.csv", "timeless.lis", "msr.csv", "ops.iolog"];
 
-/// Small traces: usual, of odd offsets and sizes, of one request, of many volumes, without times,
-/// with trims and flushes.
+/// Writes small traces: an ordinary one, one with odd offsets and sizes, one with one request, one
+/// with many volumes, one without timestamps, and one with trims and flushes.
 fn write_traces(dir: &Path) {
     let mut random = Random(7);
     let head = "time_ns,volume,op,offset,length\n";
@@ -203,7 +203,7 @@ fn write_traces(dir: &Path) {
     }
 }
 
-/// Removes what a case has left, other than the traces.
+/// Removes the files that a case has created.
 fn clean(dir: &Path) {
     for entry in dir.read_dir().unwrap().flatten() {
         if !TRACES.iter().any(|name| entry.file_name() == *name) {
@@ -292,7 +292,8 @@ const SPECS: [&str; 9] = [
     "loop:blocks=10,requests=100,theta=-1",
     "uniform:blocks=0,requests=0",
 ];
-/// Most of the first volume of `plain.csv` and `one.csv`, and of one of `many.csv`.
+/// Most of these name the first volume of `plain.csv` and `one.csv`; one names a volume of
+/// `many.csv`.
 const OUTAGES: [&str; 13] = [
     "a=dead",
     "a=dead@0s..1us",
@@ -398,7 +399,8 @@ impl Case<'_> {
         }
     }
 
-    /// A configuration of random keys. Mostly one or two sections, so that it is seldom refused.
+    /// Writes a configuration of random keys. It usually has only one or two sections, so that it
+    /// is seldom refused.
     fn write_config(&mut self) {
         let mut text = String::new();
         let likely = 3 + self.random.below(12);
@@ -443,7 +445,7 @@ impl Case<'_> {
             }
             ("page_size", _) => quoted(random.pick(&["4KiB", "8KiB", "16KiB", "64KiB"])),
             ("dram", _) => quoted(random.pick(&["256KiB", "1MiB", "4MiB", "65MiB", "513KiB"])),
-            // Terabytes of flash have gigabytes of bookkeeping, which would really be allocated.
+            // Terabytes of flash would need gigabytes of metadata, which would really be allocated.
             ("size", _) if section == "flash" || random.one_in(2) => {
                 quoted(random.pick(&["1MiB", "8MiB", "64MiB", "100MiB", "1GiB", "513", "0"]))
             }

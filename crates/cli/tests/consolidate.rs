@@ -1,4 +1,4 @@
-//! `forebay consolidate` as users run it, on traces whose needs are known.
+//! `forebay consolidate` as users run it, on traces whose demands are known.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,10 +17,10 @@ fn text(args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// A host, its disk, and the block that it reads at each turn.
+/// A host, its disk, and the block that it reads in each of its turns.
 type Reader<'a> = (&'a str, u32, fn(u64) -> u64);
 
-/// A trace of 2,000 turns.
+/// Writes a trace of 2,000 turns.
 fn write(dir: &TempDir, name: &str, rows: &[Reader]) -> String {
     let mut csv = String::new();
     for n in 0..2000 {
@@ -34,7 +34,7 @@ fn write(dir: &TempDir, name: &str, rows: &[Reader]) -> String {
     path.to_str().unwrap().to_string()
 }
 
-/// Over 100 blocks, twenty times.
+/// Loops over 100 blocks, 20 times in all.
 fn looping(n: u64) -> u64 {
     n % 100
 }
@@ -55,7 +55,7 @@ fn a_scan_wastes_what_a_loop_needs_as_the_formula_says() {
     let of = |n: usize, field: &str| workloads[n][field].clone();
     assert_eq!((of(0, "name"), of(1, "name")), ("db_0".into(), "backup_1".into()));
     assert_eq!((of(0, "erss_blocks"), of(1, "erss_blocks")), (100.into(), 0.into()));
-    // 1,900 of 4,000 accesses are reuses, 2,000 a flood.
+    // 1,900 of 4,000 accesses are reuses and 2,000 are a flood (the scan).
     assert_eq!((of(0, "reuse_rate"), of(0, "flood_rate")), (0.475.into(), 0.0.into()));
     assert_eq!((of(1, "reuse_rate"), of(1, "flood_rate")), (0.0.into(), 0.5.into()));
     // 100 * 0.5 / (0.5 + 0.475), rounded up.
@@ -64,7 +64,7 @@ fn a_scan_wastes_what_a_loop_needs_as_the_formula_says() {
     let pairs = answer["pairs"].as_array().unwrap();
     assert_eq!(pairs.len(), 1);
     assert_eq!((&pairs[0]["from"], &pairs[0]["on"]), (&"backup_1".into(), &"db_0".into()));
-    // In truth a block of the loop comes back after 99 of its own and 100 of the scan.
+    // In fact, a block of the loop is reused after 99 other blocks of the loop and 100 of the scan.
     assert_eq!(answer["simulated_isolation_blocks"], 200);
     assert_eq!(answer["simulated_blocks"], 200);
     assert!((answer["error"].as_f64().unwrap() - (152.0 / 200.0 - 1.0)).abs() < 1e-12);
@@ -106,7 +106,7 @@ fn files_are_workloads_even_if_their_volumes_have_one_name() {
     assert_eq!(answer["workloads"].as_array().unwrap().len(), 2);
     assert_eq!((name(&answer, 0), name(&answer, 1)), ("a".into(), "b".into()));
     assert_eq!(answer["workloads"][1]["accesses"], 4000);
-    // As volumes they are those of one host.
+    // By volume, these belong to one host.
     let volumes = json(&[&args[..], &["--by", "volume"]].concat());
     assert_eq!((name(&volumes, 0), name(&volumes, 1)), ("vm_0".into(), "vm_1".into()));
     assert_eq!(volumes["workloads"][0]["accesses"], 4000);
@@ -187,13 +187,13 @@ fn one_workload_is_told_its_phases() {
     assert_eq!((&phases[0]["state"], &phases[0]["parent"]), (&"whole".into(), &Value::Null));
     let needs: Vec<u64> = phases.iter().map(|p| p["erss_blocks"].as_u64().unwrap()).collect();
     assert!(needs.contains(&10) && needs.contains(&130), "{needs:?}");
-    // The phase that needs 130 is all that the whole needs.
+    // The phase that needs 130 blocks accounts for all that the whole workload needs.
     let marginal = json(&[&trace, "--size", "1MiB", "--marginal"]);
     let workload = &marginal["workloads"][0];
     let sizes = (&workload["demand_blocks"], &workload["erss_blocks"], &marginal["demand_blocks"]);
     assert_eq!(sizes, (&0.into(), &130.into(), &0.into()));
     assert_eq!((&marginal["error"], &marginal["isolation_error"]), (&Value::Null, &Value::Null));
-    // Nothing fits in any cache; the whole ERSS does not fit in half of it.
+    // An empty demand fits in any cache; the ERSS of the whole workload does not fit in half of it.
     let half = json(&[&trace, "--size", "256KiB", "--marginal"]);
     assert_eq!(half["workloads"][0]["fits_alone"], true);
     assert_eq!(json(&[&trace, "--size", "256KiB"])["workloads"][0]["fits_alone"], false);
@@ -208,7 +208,7 @@ fn one_workload_is_told_its_phases() {
 #[test]
 fn a_workload_that_no_cache_helps_is_named() {
     let dir = TempDir::new().unwrap();
-    // Two blocks in a thousand are read again, after 600 others.
+    // In every 1,000 reads, two are of a block that was read 600 reads before.
     fn once(n: u64) -> u64 {
         if n % 1000 < 998 { n } else { n - 600 }
     }
@@ -233,7 +233,7 @@ fn a_workload_that_no_cache_helps_is_named() {
 fn blocks_that_move_now_and_then_and_other_options_reach_the_measurement() {
     let dir = TempDir::new().unwrap();
     let trace = both(&dir);
-    // The trace lasts 0.2 s; nothing is in the cache before the first migration.
+    // The trace lasts 0.2 s; the cache is empty until the first migration.
     let never = json(&[&trace, "--size", "1MiB", "--migration-period", "1s"]);
     assert_eq!(never["workloads"][0]["miss_ratio_alone"], 1.0);
     let often = json(&[&trace, "--size", "1MiB", "--migration-period", "1ms"]);
@@ -284,7 +284,7 @@ fn rows_and_pictures_are_written_beside_the_answer() {
 
 #[test]
 fn wastage_of_real_disks_grows_with_their_number_by_as_much_each_time() {
-    // DiskSim's validation trace, its eight busiest disks; published is linear growth.
+    // The eight busiest disks of DiskSim's validation trace; the publication reports linear growth.
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     let root = std::env::var_os("FOREBAY_TRACES").map_or(beside, Into::into);
     let trace = root.join("disksim/ascii.trace.zst");

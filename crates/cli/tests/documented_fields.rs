@@ -1,7 +1,8 @@
-//! The pages of the documentation name every field of what `--json` prints.
+//! The documentation names every field that `--json` prints.
 //!
-//! Goal: who reads an answer with a program finds each name explained. Method: commands run with the options
-//! that print the most, and each name in their documents is looked for in the page about the command.
+//! Goal: the reader of a JSON document finds an explanation of each field. Method: commands run
+//! with the options that print the most, and each field name in their documents must occur in the
+//! command's page.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,12 +25,12 @@ fn names(value: &Value, depth: usize, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether the page has the name as a word.
+/// Whether the page contains the name as a word.
 fn explains(page: &str, name: &str) -> bool {
     page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == name)
 }
 
-/// The names of `document` that the page does not have.
+/// The field names of `document` that the page does not contain.
 fn missing(page: &str, document: &Value, depth: usize) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
     let page = std::fs::read_to_string(path).unwrap();
@@ -74,7 +75,8 @@ fn every_field_of_an_answer_is_on_the_page_of_its_command() {
             vec![&one, "--flash", "4MiB", "--evaluate", "simulate"],
         ),
         ("consolidation.md", "consolidate", ALL, vec![&one, &two, "--size", "8MiB"]),
-        // Below, counters explain themselves, and devices and machines are as they are.
+        // Only the top level: counters below it explain themselves, and devices and machines are
+        // documented elsewhere.
         ("simulation.md", "simulate", 1, vec![&one, "--config", &config]),
         ("simulation.md", "simulate", 1, vec![&one, "--config", &config, "--policy", "lru,arc"]),
     ];

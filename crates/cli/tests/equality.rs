@@ -1,9 +1,9 @@
-//! The engine on real files and the simulator decide alike.
+//! The engine on real files makes the same decisions as the simulator.
 //!
-//! Method: the same configuration and the same requests go through the simulator, quiesced, and
-//! through the engine, one at a time. Every counter of the machine must be the same: of the
-//! cache, of the flash log and of each volume. Devices that take long or end operations out of
-//! order must make no difference; nor may io_uring or threads.
+//! Method: the simulator (quiesced) and the engine (one request at a time) run the same requests
+//! with the same configuration. Every counter of the state machine must be equal: of the cache, of
+//! the flash log and of each volume. Slow devices, operations that end out of order, io_uring and
+//! threads must make no difference.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ use forebay_simulate::{Defaults, Options, Pacing, Scenario, Simulation, TracedVo
 use forebay_trace::{Batch, OpenOptions, Spec, Synth, open_all};
 use serde_json::Value;
 
-/// Flash with few and small regions, so that the log goes round several times.
+/// Flash with few small regions, so that the log wraps around several times.
 const FLASH: &str = "[flash]\npath = 'flash.img'\nsize = '16MiB'\nlayout = 'log'\n";
 
 fn config(directory: &Path, policy: &str, flash: &str, sizes: &[u64]) -> Config {
@@ -77,7 +77,7 @@ fn real(config: &Config, requests: &[Request], backend: Backend) -> Counters {
     counters
 }
 
-/// Every policy, with flash and without; returns the counters of the last.
+/// Runs every policy with flash and without; returns the counters of the last run.
 fn agree(sizes: &[u64], requests: &[Request], policies: &[&str]) -> Counters {
     let mut last = None;
     for policy in policies {
@@ -100,7 +100,7 @@ fn synthetic(spec: &str) -> Vec<Request> {
 #[test]
 fn engine_and_simulator_count_the_same_on_a_synthetic_workload() {
     let mut requests = synthetic("zipf:blocks=8Ki,requests=5k,write=0.5,size=8KiB,seed=7");
-    // What a synthetic workload has none of: flushes, trims, zeroings, FUA, parts of blocks.
+    // Add what a synthetic workload lacks: flushes, trims, write-zeroes, FUA and partial blocks.
     for (n, r) in requests.iter_mut().enumerate() {
         match n % 97 {
             3 => *r = Request { op: Op::Flush, offset: 0, length: 0, ..*r },
@@ -165,7 +165,7 @@ fn neither_slow_devices_nor_the_way_to_them_change_what_the_cache_decides() {
         .enumerate()
         .map(|(n, r)| Request { volume: forebay_block::Volume((n / 3 % 2) as u32), ..*r });
     let requests: Vec<Request> = spread.collect();
-    // What is asked for first seldom ends first.
+    // Operations seldom end in the order in which they began.
     let shape = "[shape.slow]\nread_latency = '200us'\nwrite_latency = '300us'\n\
                  distribution = 'lognormal'\nsigma = 1.5\nparallelism = 64\n";
     let mut counted = Vec::new();

@@ -1,5 +1,5 @@
-//! Goal: `forebay flash check` says what damage means, at a length that can be read. Method: a tier
-//! whose blocks are spoilt where they lie.
+//! Goal: `forebay flash check` says what damage means, in output of readable length. Method: a tier
+//! with corrupted blocks.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,7 +13,7 @@ const BLOCK: usize = 4096;
 const CLEAN: u8 = 0xC1;
 const DIRTY: u8 = 0xD1;
 
-/// Writes `count` blocks full of `byte` from block `first` on.
+/// Writes `count` blocks filled with `byte`, starting at block `first`.
 fn write(config: &Config, first: u64, count: u64, byte: u8, stop: StopMode) {
     write_blocks(config, first..first + count, byte, stop);
 }
@@ -39,7 +39,7 @@ fn write_blocks(config: &Config, blocks: impl Iterator<Item = u64>, byte: u8, st
     engine.stop(stop, |_| {}).unwrap();
 }
 
-/// Changes a byte of each page that is full of `byte`; how many there were.
+/// Changes a byte of each page that is filled with `byte`; returns the number of pages.
 fn spoil(path: &Path, byte: u8) -> u64 {
     let mut bytes = std::fs::read(path).unwrap();
     let pages = bytes.chunks_exact_mut(BLOCK).filter(|page| page.iter().all(|b| *b == byte));
@@ -106,7 +106,7 @@ fn a_check_tells_dirty_blocks_that_are_lost_from_clean_ones_in_few_words() {
     }
 }
 
-/// What a command has no rows or pictures for, it does not offer.
+/// Commands do not offer outputs for which they have no rows or charts.
 #[test]
 fn looking_at_a_device_offers_no_rows_and_no_pictures() {
     for (group, commands) in
@@ -128,7 +128,7 @@ fn looking_at_a_device_offers_no_rows_and_no_pictures() {
     }
 }
 
-/// A user who only looks is not told to overwrite.
+/// A command that only inspects does not advise users to overwrite the file.
 #[test]
 fn a_file_with_other_data_is_told_so_without_a_way_to_destroy_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn a_flash_tier_that_is_not_there_is_not_said_to_be_another_one() {
     assert_eq!(status, Some(2));
 }
 
-/// A store with layout = "none" holds what clients wrote, or nothing yet where headers would be.
+/// In a store with layout = "none", the place of the header holds client data, or nothing yet.
 #[test]
 fn the_inspection_of_a_store_without_a_header_says_where_to_see_what_is_dirty() {
     let directory = tempfile::tempdir().unwrap();
@@ -184,7 +184,8 @@ fn the_inspection_of_a_store_without_a_header_says_where_to_see_what_is_dirty() 
     }
 }
 
-/// Method: a store so slow that the blocks take half a minute; the signal comes once it destages.
+/// Method: a store so slow that destaging takes half a minute; the signal arrives while it
+/// destages.
 #[test]
 fn a_recovery_that_is_interrupted_leaves_the_rest_on_flash() {
     let directory = tempfile::tempdir().unwrap();
@@ -199,7 +200,7 @@ fn a_recovery_that_is_interrupted_leaves_the_rest_on_flash() {
         )
     };
     let config = Config::from_toml(&text("")).unwrap();
-    // Apart, so that each takes a write of its own.
+    // The blocks are not adjacent, so each needs its own write.
     write_blocks(&config, (0..300).map(|n| n * 3), DIRTY, StopMode::Keep);
     let slow = text("shape = 'slow'\n[shape.slow]\nwrite_latency = '100ms'\n");
     std::fs::write(directory.path().join("f.toml"), slow).unwrap();

@@ -1,12 +1,11 @@
-//! The planner's formulas against the cache itself, in the flash layout that they assume.
+//! Compares the planner's formulas with the cache itself, in the flash layout that they assume.
 //!
-//! Goal: what `docs/planning-reference.md` says of two tiers, with write-through and with
-//! write-back, is what the cache does in `layout = "slots"`. Method: the planner measures and the
-//! simulator runs the same requests. The test compares the counts, and the time that the devices
-//! are busy with what was counted, at the catalogue's latencies. What the tiers hold beyond their
-//! accounting for a while (blocks in flight from memory or from flash that are requested again) is
-//! known, and subtracted; so is, with write-back, the room on flash that dirty records of blocks
-//! in memory take.
+//! Goal: the cache in `layout = "slots"` behaves as `docs/planning-reference.md` says of two tiers,
+//! with write-through and with write-back. Method: the planner measures requests and the simulator
+//! runs them. The test compares the counts, and the time for which the devices are busy with them
+//! at the catalogue's latencies. It corrects for known differences: blocks in flight from memory or
+//! from flash that are requested again, which the tiers hold but do not account for; and, with
+//! write-back, the space on flash that dirty records of blocks in memory take.
 
 use std::path::PathBuf;
 
@@ -21,16 +20,17 @@ use forebay_simulate::{
 };
 use forebay_trace::{Batch, OpenOptions, Spec, Synth, TraceReader, open_all};
 
-/// Memory and flash in MiB.
+/// Sizes of memory and flash in MiB.
 const SIZES: [(u64, u64); 3] = [(8, 64), (16, 128), (64, 128)];
-/// Counts and times agree to this.
+/// Maximum relative difference of counts and times.
 const MOST: f64 = 0.02;
-/// What flash alone hits, which is the smaller part, agrees to this.
+/// Maximum relative difference of the hits in flash, which are the smaller part.
 const MOST_IN_FLASH: f64 = 0.025;
-/// By more than this, the dirty copies make a difference that their average does not tell.
+/// If the dirty copies change the hits in flash by more than this fraction, their average number is
+/// not accurate enough.
 const STEEP: f64 = 0.1;
 const BLOCK: u64 = 4096;
-/// How often the dirty copies are counted, in requests.
+/// Interval between counts of the dirty copies, in requests.
 const COPIES_PERIOD: usize = 100;
 
 fn requests(reader: &mut dyn TraceReader) -> Vec<Request> {
@@ -52,8 +52,8 @@ fn profile(requests: &[Request]) -> Profile {
     builder.finish().unwrap()
 }
 
-/// What the simulator says, and how many dirty records of blocks in memory flash had, in blocks:
-/// on average over the promotions, where it matters how many blocks flash has room for.
+/// Runs the simulator. Also returns the number of dirty records on flash of blocks in memory,
+/// averaged over the promotions, because the space on flash matters at promotions.
 fn simulated(
     requests: &[Request],
     (memory, flash): (u64, u64),
@@ -61,7 +61,7 @@ fn simulated(
 ) -> (SimulationResult, u64) {
     let policy = match policy {
         WritePolicy::WriteThrough => "write_policy = 'write-through'",
-        // As the formulas: a write is answered by memory.
+        // Like the formulas: memory acknowledges writes.
         WritePolicy::WriteBack => "write_policy = 'write-back'\nacknowledge = 'dram'",
     };
     let text = format!(
@@ -85,7 +85,7 @@ fn simulated(
     (simulation.finish().unwrap(), copies / promotions)
 }
 
-/// What is compared. Counts are of blocks.
+/// The values to compare. Counts are in blocks.
 #[derive(Debug)]
 struct Counts {
     hits: [u64; 2],
@@ -104,7 +104,7 @@ impl Counts {
             read_hits: [e.read_hits[0], e.read_hits[1]],
             reads: profile.reads(),
             writes: profile.writes(),
-            // What fills memory, empty at the start, pushes nothing out.
+            // Blocks that fill the initially empty memory evict nothing.
             demotions: e.blocks_written[1] - memory_blocks,
             write_backs: e.write_backs,
         }
@@ -122,18 +122,18 @@ impl Counts {
             read_hits: [first.read, second.read],
             reads: first.read + second.read + cache.misses.read,
             writes: first.write + second.write + cache.misses.write,
-            // All that left memory, whether their record was on flash already or not.
+            // All blocks that left memory, even if flash already had their record.
             demotions: events.left_on_flash,
             write_backs: if policy == WritePolicy::WriteBack { back } else { 0 },
         }
     }
 
-    /// In both tiers.
+    /// Hits in both tiers.
     fn all_hits(&self) -> u64 {
         self.hits.iter().sum()
     }
 
-    /// How long the devices are busy, in microseconds, a demotion being one read and one write.
+    /// Time in microseconds for which the devices are busy; a demotion is one read and one write.
     fn device_us(&self, h: &Hierarchy) -> f64 {
         let [one, two] = [&h.tiers[0], &h.tiers[1]];
         let stored = match h.policy {
@@ -180,10 +180,10 @@ fn compare(name: &str, requests: &[Request]) {
             for of in [|c: &Counts| c.hits[0] as f64, |c: &Counts| c.demotions as f64] {
                 within(MOST, of(&found), [of(&expected); 2], &what);
             }
-            // With write-back, a dirty block that moves up again leaves its record on flash, since
-            // memory does not survive a power cut, and flash has room for as many blocks less. How
-            // many these are changes; where a few more or less of flash make half of its hits, an
-            // average of them says too little.
+            // With write-back, a dirty block that is promoted again leaves its record on flash,
+            // because memory does not survive a power cut. Flash then has space for that many fewer
+            // blocks. The number varies; where a small change in the size of flash accounts for
+            // half of its hits, the average number is not accurate enough.
             assert!(
                 copies <= memory && (policy == WritePolicy::WriteBack) == (copies > 0),
                 "{what}"
@@ -209,7 +209,7 @@ fn compare(name: &str, requests: &[Request]) {
             for h in [&disk, &hierarchy("FastHDD")] {
                 let us = [&found, most, &less].map(|c| c.device_us(h));
                 within(MOST, us[0], [us[1], us[2]], &what);
-                // Between that and the planner's mean is what fills memory, which it charges too.
+                // The planner's mean also includes the time to fill memory.
                 let fill =
                     memory as f64 * (h.tiers[0].read_latency_us + h.tiers[1].write_latency_us);
                 let all = h.mean_latency_us(&profile, &[memory, flash])

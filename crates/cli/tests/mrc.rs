@@ -9,7 +9,8 @@ fn json(args: &[&str]) -> Value {
     common::json("mrc", args)
 }
 
-/// Two volumes: a loop over four blocks read eight times, and two blocks written thrice.
+/// Two volumes: a loop over four blocks that is read eight times, and two blocks that are written
+/// three times.
 fn trace(dir: &tempfile::TempDir) -> String {
     let mut csv = String::new();
     let mut row = |disk: u32, op: &str, block: u64| {
@@ -68,7 +69,8 @@ fn equal_contents_count_once_where_blocks_are_found_by_content() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hashed.csv");
     let mut csv = "# hashes md5 4096 16\ntime_ns,op,offset,length,hashes\n".to_owned();
-    // Three blocks with one content, read in turn; a fourth with another is written in between.
+    // Three blocks with identical content are read in turn; between the reads, a fourth block with
+    // other content is written.
     for n in 0..9u64 {
         csv += &format!("{n},read,{},4096,{:032x}\n", n % 3 * 4096, 7);
         csv += &format!("{n},write,{},4096,{:032x}\n", 1 << 20, 8);
@@ -265,7 +267,8 @@ fn slices_of_several_processes_merge_to_the_curve_of_one() {
         let message = common::refusal("mrc", &[files[0], files[1], "--merge"]);
         assert!(message.contains(says), "{message}");
     }
-    // As many requests, reads and writes, but others: the curve would be that of no trace.
+    // An equal number of requests, reads and writes, but of another trace: a merged curve would
+    // describe no trace.
     let (other_trace, other_slice) = (at("other.parquet"), at("other.json"));
     let spec = spec.replace("write=0.4", "write=0");
     let specs = [spec.clone(), spec.replace("seed=1", "seed=2")];
@@ -325,7 +328,7 @@ fn a_miniature_of_everything_is_the_simulation_and_one_of_a_part_is_close() {
         assert!((ratio(all, "tier2_hit_ratio") - hits[1] as f64 / accesses).abs() < 1e-12);
         assert_eq!(all["backing_write_bytes"], simulated["backing"]["write_bytes"]);
         let off = (ratio(part, "miss_ratio") - ratio(all, "miss_ratio")).abs();
-        // Spare cells of the slots weigh more in a miniature.
+        // The spare cells of the slots layout weigh more in a scaled-down cache.
         assert!(off < 0.05, "{sizes:?}: off by {off}");
     }
 }
@@ -394,7 +397,7 @@ fn a_miniature_needs_sizes_that_it_can_have() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {message}");
         assert!(message.contains(words), "{message}");
     }
-    // Of everything there is no more to look at.
+    // With --sample 1, the sampling rate cannot be raised.
     for (arguments, advice) in [(&["--sample", "1"][..], false), (&["--sample", "0.5"], true)] {
         let sizes = ["mrc", &trace, "--config", &config, "--at", "4KiB,1MiB"];
         let output = forebay(&[&sizes[..], arguments].concat());
@@ -402,7 +405,7 @@ fn a_miniature_needs_sizes_that_it_can_have() {
         assert!(output.status.success() && says.contains("left out 4 KiB"), "{says}");
         assert_eq!(says.contains("--sample 1"), advice, "{says}");
     }
-    // The flash that the configuration sets is shown next to the sizes of memory.
+    // The flash size from the configuration is shown with the memory sizes.
     let tiers = "[cache]\ndram = '1MiB'\n[flash]\npath = 'x'\nsize = '64MiB'\n";
     std::fs::write(&config, tiers).unwrap();
     let output = forebay(&["mrc", &trace, "--config", &config, "--at", "1MiB"]);
@@ -422,7 +425,7 @@ fn a_miniature_needs_sizes_that_it_can_have() {
     assert!(piped.contains("only once"), "{piped}");
 }
 
-/// A number whose unit was forgotten is one of bytes.
+/// A number without a unit is in bytes.
 #[test]
 fn a_size_that_holds_no_block_is_refused() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces/sqlite-shop.parquet");
@@ -432,7 +435,7 @@ fn a_size_that_holds_no_block_is_refused() {
     }
 }
 
-/// Both read every block.
+/// Both commands read every block.
 #[test]
 fn a_miniature_of_the_whole_trace_counts_its_blocks() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Goal: `forebay mrc --policy` draws the curve of each policy. Method: LRU is compared with the curve from reuse
-//! distances, every policy with the simulated cache and with the optimum, on a recorded and a synthetic
-//! trace.
+//! Goal: `forebay mrc --policy` computes the curve of each policy. Method: compare LRU with the
+//! curve from reuse distances, and every policy with the simulated cache and with the optimum, on a
+//! recorded and a synthetic trace.
 
 use crate::common::{self, forebay, refusal};
 use forebay_replacement::Kind;
@@ -12,7 +12,7 @@ fn json(args: &[&str]) -> Value {
     common::json("mrc", args)
 }
 
-/// All policies that can be run, with commas between them.
+/// The names of all policies that can run.
 fn policies() -> Vec<&'static str> {
     Kind::ALL.iter().map(|kind| kind.name()).collect()
 }
@@ -25,7 +25,7 @@ fn points<'a>(document: &'a Value, policy: &str) -> &'a Vec<Value> {
 
 fn synthetic(dir: &tempfile::TempDir, blocks: &str) -> String {
     let path = dir.path().join("zipf.parquet").to_str().unwrap().to_owned();
-    // Over five hours, for policies that go by the hit ratios of an hour.
+    // The trace lasts over five hours, for policies that adapt to the hit ratio of the last hour.
     let spec = format!("zipf:blocks={blocks},requests=40k,write=0.3,theta=0.8,rate=2");
     assert!(forebay(&["-q", "trace", "synth", &spec, "-o", &path]).status.success());
     path

@@ -1,5 +1,6 @@
-//! Goal: no output takes the place of something that the command reads or runs on, or that another
-//! process uses. Method: commands whose options name a file twice; what is in the file afterwards.
+//! Goal: no output overwrites a file that the command reads or runs on, or that another process
+//! uses. Method: commands whose options name a file twice; afterwards, compare the contents of the
+//! files.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -8,7 +9,8 @@ fn forebay(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_forebay")).current_dir(dir).args(args).output().unwrap()
 }
 
-/// A directory with a trace, a workload, a configuration, its files and a device.
+/// A directory with a trace, a workload description, a configuration, the configuration's files and
+/// a device.
 fn files() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let spec = "zipf:blocks=64,requests=100,write=0";
@@ -68,7 +70,7 @@ fn no_output_replaces_what_another_process_uses() {
     assert!(contents(dir.path()) == before);
 }
 
-/// Every file and its bytes.
+/// Every file and its contents.
 fn contents(dir: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
     let files = dir.read_dir().unwrap().map(|entry| entry.unwrap());
     let mut files: Vec<_> =

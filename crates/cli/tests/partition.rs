@@ -15,8 +15,8 @@ fn refusal(args: &[&str]) -> String {
     common::refusal("partition", args)
 }
 
-/// Three volumes in one file, fifty minutes: `loop` reads 4 MiB over and over in order, `random`
-/// reads 16 MiB at random, a third of it writes, `once` reads nothing twice.
+/// Three volumes in one file that covers 50 minutes: `loop` reads 4 MiB repeatedly in order,
+/// `random` accesses 16 MiB at random (a third are writes), and `once` reads nothing twice.
 fn trace(dir: &tempfile::TempDir) -> String {
     let mut csv = String::new();
     let mut seed = 5u64;
@@ -80,7 +80,7 @@ fn every_goal_divides_what_there_is_and_adds_up() {
                 let other = number(baseline, "objective");
                 assert!(baseline["name"] == "shared" || better(other * (1.0 - 1e-9)), "{goal}");
             }
-            // No division in finer units is better, so this one is not better than that bound.
+            // The bound holds for every division, even in finer units.
             let bound = number(&answer, "objective_bound");
             assert!(if goal == "latency" { bound <= objective } else { bound >= objective });
         }
@@ -95,7 +95,7 @@ fn every_goal_divides_what_there_is_and_adds_up() {
 fn a_loop_gets_all_of_itself_or_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);
-    // 4 MiB hold the loop, which then always hits; a little less, and it never does.
+    // With 4 MiB, the loop always hits; with slightly less, it never does.
     let enough = json(&[&trace, "--flash", "8MiB", "--goal", "hits"]);
     assert_eq!(volume(&enough, "loop")["flash_bytes"], 4 << 20);
     assert!(number(volume(&enough, "loop"), "hit_ratio") > 0.9);
@@ -107,7 +107,7 @@ fn a_loop_gets_all_of_itself_or_nothing() {
 #[test]
 fn a_cache_that_is_no_whole_number_of_units_is_divided_to_the_last_block() {
     let dir = tempfile::tempdir().unwrap();
-    // A loop over 101 blocks, four times, and a scan.
+    // A loop over 101 blocks, repeated four times, and a scan.
     let mut csv = String::from("time_us,volume,op,offset,length\n");
     for n in 0..404u64 {
         csv += &format!("{n},loop,r,{},4096\n{n},scan,r,{},4096\n", n % 101 * 4096, n * 4096);
@@ -125,11 +125,11 @@ fn a_cache_that_is_no_whole_number_of_units_is_divided_to_the_last_block() {
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && !said.contains("Unused"), "{said}");
     }
-    // One block less, and no volume can use it.
+    // With one block less, no volume benefits from the cache.
     let output = forebay(&["partition", &trace, "--flash", "400KiB", "--goal", "hits"]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("more cache would not improve the goal: 400 KiB of flash"), "{said}");
-    // Half of it for each volume, which is no whole number of blocks either.
+    // Half of the cache for each volume, which is not a whole number of blocks either.
     let answer = json(&[&args[..], &["--floor", "206848"]].concat());
     assert_eq!(volume(&answer, "loop")["flash_bytes"], 413_696, "a scan has no use for a floor");
     let more = refusal(&[&args[..], &["--floor", "413697"]].concat());
@@ -139,8 +139,8 @@ fn a_cache_that_is_no_whole_number_of_units_is_divided_to_the_last_block() {
 #[test]
 fn there_is_no_bound_where_finer_units_might_meet_a_target() {
     let dir = tempfile::tempdir().unwrap();
-    // A loop over 100 blocks that only all of them speed up, and five times as many random reads, in a
-    // cache of 97 blocks. Seven units would hold the loop.
+    // A loop over 100 blocks that benefits only if all of them fit, and five times as many random
+    // reads, in a cache of 97 blocks. Seven units would hold the loop.
     let mut csv = String::from("time_us,volume,op,offset,length\n");
     for n in 0..400u64 {
         csv += &format!("{n},loop,r,{},4096\n", n % 100 * 4096);
@@ -207,7 +207,7 @@ fn targets_are_met_where_they_can_be_and_told_where_not() {
         free["volumes"].as_array().unwrap().iter().map(|v| v["volume"].as_str().unwrap()).collect();
     let name = names.iter().find(|n| n.starts_with("random")).unwrap();
     let before = number(volume(&free, "random"), "predicted_latency_us");
-    // Of the loop's 4 MiB it gets what it needs to be a tenth faster.
+    // It gets as much of the loop's 4 MiB as it needs to be 10% faster.
     let target = format!("{name}={}us", (before * 0.9) as u64);
     let kept = json(&[&args[..], &["--target", &target]].concat());
     let random = volume(&kept, "random");
@@ -271,7 +271,7 @@ fn traces_that_name_a_volume_alike_are_told_to_share_it() {
     assert!(!said(&[&a, &c]).contains("count as one"));
 }
 
-/// Latencies of minutes are those of a queue, and a reader should not take them for those of devices.
+/// Latencies of minutes come from a queue; readers should not mistake them for device latencies.
 #[test]
 fn volumes_that_overload_their_devices_are_named_with_the_way_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -300,7 +300,7 @@ fn volumes_that_overload_their_devices_are_named_with_the_way_out() {
     assert!(!said(&["--queue-depth", "8"]).contains("overloaded"));
 }
 
-/// Its bookkeeping would take more than most machines have.
+/// The metadata of that much flash would need more memory than most machines have.
 #[test]
 fn more_flash_than_volumes_have_blocks_is_simulated_like_flash_for_all_of_them() {
     let dir = tempfile::tempdir().unwrap();
@@ -430,14 +430,15 @@ fn a_long_search_shows_how_far_it_is_and_ends_by_a_signal() {
     assert!(said.last().unwrap().contains("stopped by a signal"), "{said:?}");
 }
 
-/// Goal: the page's example can be pasted and gives what the page shows. Method: its indented
-/// blocks, of which those that begin with `forebay` are commands, the others what these print.
+/// Goal: the page's example can be pasted and prints what the page shows. Method: in the indented
+/// blocks of the page, blocks that begin with `forebay` are commands, and the others are their
+/// output.
 #[test]
 fn the_example_of_the_page_prints_what_the_page_says() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/partitioning.md");
     let page = std::fs::read_to_string(page).unwrap();
     let example = page.split("## An example").nth(1).unwrap();
-    // What follows is of traces that are not here.
+    // The section that follows describes traces that are not in the repository.
     let example = example.split("\n**Real traces**").next().unwrap();
     let (mut commands, mut shown, mut in_command) = (String::new(), Vec::new(), false);
     for line in example.lines() {
@@ -466,7 +467,7 @@ fn the_example_of_the_page_prints_what_the_page_says() {
     for line in shown {
         assert!(printed.lines().any(|p| p == line), "not printed: {line}\n{printed}");
     }
-    // What the text says of the last command.
+    // The values that the page's text mentions for the last command.
     assert!(printed.contains("5 MiB") && printed.contains("6 ms, met"), "{printed}");
     assert!(printed.contains("16.1 ms"), "{printed}");
 }

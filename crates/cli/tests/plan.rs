@@ -13,7 +13,8 @@ fn refusal(args: &[&str]) -> String {
     common::refusal("plan", args)
 }
 
-/// Two loops of 3 MiB and 12 MiB, read eight times over, and writes that come back, in one hour.
+/// Two loops over 3 MiB and 12 MiB, each read eight times, and writes to blocks that are used
+/// again, in one hour.
 fn trace(dir: &tempfile::TempDir) -> String {
     let mut csv = String::new();
     let mut row = |second: u64, op: &str, mib: u64| {
@@ -82,7 +83,7 @@ fn money_for_a_cache_that_is_there_goes_where_it_does_more() {
     let with = |have, budget, more: &[&str]| {
         json(&[&[&trace, "--have", have, "--budget", budget][..], more].concat())
     };
-    // The loops need 18 MiB. With 4 of them there, 2 cents buy less of memory than of flash.
+    // The loops need 18 MiB. In addition to 4 MiB, 2 cents buy less memory than flash.
     let answer = with("4MiB", "0.02", &[]);
     let of = |answer: &Value, second: &str, backing: &str| -> Value {
         let all = answer["growth"].as_array().unwrap().clone();
@@ -97,7 +98,7 @@ fn money_for_a_cache_that_is_there_goes_where_it_does_more() {
     assert_eq!(disk["better"], "add", "{disk}");
     assert_eq!(disk["now"]["tiers"][0]["bytes"], 4 << 20);
     assert!(disk["price_ratio"].as_f64() > disk["price_ratio_needed"].as_f64());
-    // MediumSSD never gains in front of SlowSSD.
+    // MediumSSD is never worthwhile in front of SlowSSD.
     let devices = ["--tiers", "FastDRAM,MediumSSD", "--backing", "SlowSSD"];
     let never = of(&with("4MiB", "0.02", &devices), "MediumSSD", "SlowSSD");
     assert_eq!((&never["better"], &never["price_ratio_needed"]), (&"grow".into(), &Value::Null));
@@ -220,7 +221,7 @@ fn three_tiers_go_all_the_way_from_the_catalogue_to_the_pictures() {
     for choice in choices {
         assert_eq!(choice["hit_ratio"].as_array().unwrap().len(), 3);
         assert_eq!(answer["metadata_bytes_per_block"].as_array().unwrap().len(), 3);
-        // Never slower than with one of the tiers left out.
+        // Three tiers are never slower than two of them.
         let us = choice["mean_latency_us"].as_f64().unwrap();
         for two in ["FastDRAM,SlowDRAM", "FastDRAM,SlowSSD"] {
             let backing = choice["backing"].as_str().unwrap();
@@ -238,7 +239,7 @@ fn three_tiers_go_all_the_way_from_the_catalogue_to_the_pictures() {
     let arguments = [&["plan", &trace, "--sweep", "3"], &given[..]].concat();
     let text = String::from_utf8(forebay(&arguments).stdout).unwrap();
     assert!(text.contains("By budget") && text.contains("MiB SlowDRAM + "), "{text}");
-    // What only knows two tiers says so, before the trace is read.
+    // Options that support only two tiers are refused before the trace is read.
     let refused = [&["/nonexistent", "--method", "cydonia"], &given[..]].concat();
     let message = refusal(&refused);
     assert!(
@@ -266,7 +267,8 @@ fn the_shortlist_is_simulated_and_comes_first() {
     for choice in &choices[..2] {
         let us = |name: &str| choice[name].as_f64().unwrap();
         assert!(us("mean_latency_us") > 0.0 && us("analytic_latency_us") > 0.0);
-        // One tier in memory is the formulas' LRU. (A log this small is far from their tier 2.)
+        // One tier in memory is the LRU of the formulas. A log this small differs too much from
+        // their tier 2.
         let single = &choice["baseline"];
         let us = |name: &str| single[name].as_f64().unwrap();
         let ratio = us("mean_latency_us") / us("analytic_latency_us");
@@ -279,7 +281,8 @@ fn the_shortlist_is_simulated_and_comes_first() {
     let output = forebay(&[&["plan"], &budget[..], &how].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("the first 2 choices simulated, marked *"), "{text}");
-    // The mean, the 99th percentile, and the mean of the single tier of the same cost.
+    // Each line marks the mean, the 99th percentile, and the mean of the single tier of the same
+    // cost.
     let marked = text.lines().filter(|line| line.matches("s * ").count() == 3);
     assert_eq!(marked.count(), 2, "{text}");
 }
@@ -305,7 +308,7 @@ fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
     };
     let (all, some) = (asked(&always), asked(&nhit));
     let share = |answer: &Value| answer["flash_writes"].as_f64().unwrap();
-    // (A block that comes back from flash keeps its copy there, and is not written a second time.)
+    // A block that is promoted from flash keeps its copy there, and is not written a second time.
     assert!((0.3..0.7).contains(&share(&all)), "{all}");
     assert!(share(&some) < 0.6 * share(&all), "{} {}", share(&some), share(&all));
     let first = |answer: &Value, key: &str| answer["choices"][0][key].as_f64().unwrap();
@@ -315,7 +318,8 @@ fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
     }
     let flash = |answer: &Value| answer["choices"][0]["tiers"][1]["bytes"].as_u64().unwrap();
     assert!(flash(&some) > 0, "{some}");
-    // A relation that does not go with the write policy is refused by its reason, and evaluated by formula.
+    // A relation that the write policy does not support is reported with the reason, and evaluated
+    // by formula.
     let etica = file(
         "etica.toml",
         "[cache]\nrelation = 'etica-npe'\n[flash]\npath = '/x'\nlayout = 'log'\n",
@@ -383,7 +387,7 @@ fn a_plan_with_a_configuration_predicts_what_that_cache_keeps() {
         assert!((predicted / kept - 1.0).abs() < 0.02, "{layout}, {admission}: {predicted} {kept}");
         differs += i32::from((hits(&ideal["choices"][0]) / kept - 1.0).abs() > 0.02);
     }
-    // (Else the formulas would do.)
+    // Otherwise the formulas would be accurate enough.
     assert!(differs > 1, "{differs} of these caches keep less than the formulas say");
 }
 
@@ -431,7 +435,7 @@ fn a_first_tier_of_flash_is_worn_by_what_the_simulation_writes_to_it() {
     let asked = [&[&trace[..], "--budget", "0.02"], &devices[..]].concat();
     let [formulas, simulated] =
         [&[][..], &["--evaluate", "simulate"]].map(|how| json(&[&asked[..], how].concat()));
-    // One tier is the formulas' LRU, so what is written to it is the same.
+    // One tier is the LRU of the formulas, so the amount written to it is the same.
     let single = |answer: &Value, key: &str| answer["baseline"][key].as_f64().unwrap();
     for key in ["flash_bytes_written_per_day", "drive_writes_per_day", "endurance_used"] {
         let [formulas, simulated] = [&formulas, &simulated].map(|answer| single(answer, key));
@@ -501,7 +505,8 @@ fn a_real_trace_gains_from_a_second_tier() {
     assert!(best["latency_reduction"].as_f64().unwrap() > 0.5);
 }
 
-/// By the formulas: the disk writes back what leaves the memory, which nobody waits for.
+/// In the formulas, the disk writes back blocks that leave the memory, and no request waits for
+/// that.
 #[test]
 fn a_mean_above_the_99th_percentile_is_explained() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces/sqlite-shop.parquet");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{self, forebay};
 use serde_json::Value;
 
-/// Memory and flash in front of a disk; the plan says how large.
+/// Memory and flash in front of a disk; the plan chooses the sizes.
 const TIERS: [&str; 4] = ["--tiers", "FastDRAM,SlowSSD", "--backing", "SlowHDD"];
 
 fn planned(args: &[&str]) -> Value {
@@ -44,7 +44,8 @@ fn each_evaluation_of_cydonia_is_a_replay_and_leaves_nothing_behind() {
     let answer = planned(&[&common[..], &cydonia, &how].concat());
     let evaluations = answer["evaluations"].as_u64().unwrap();
     assert!((1..=3).contains(&evaluations), "{answer}");
-    // The single tiers of the budget and of the cost are replayed too, and nothing twice.
+    // The single tiers for the budget and for the cost are replayed too, and nothing is replayed
+    // twice.
     let singles = answer["replays"].as_u64().unwrap() - evaluations;
     assert!((1..=2).contains(&singles), "{answer}");
     let choice = &answer["choices"][0];
@@ -56,7 +57,8 @@ fn each_evaluation_of_cydonia_is_a_replay_and_leaves_nothing_behind() {
     let names: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
 
-    // Of sizes that both judge, the simulator counts the same hits, but for what is in flight.
+    // At sizes that both methods evaluate, the simulator counts the same hits, except for blocks in
+    // flight.
     let simulated = planned(&[&common[..], &cydonia, &["--evaluate", "simulate"]].concat());
     let simulations = simulated["simulations"].as_u64().unwrap();
     let singles = simulations - simulated["evaluations"].as_u64().unwrap();
@@ -82,7 +84,8 @@ fn after_an_exhaustive_search_the_finalist_is_replayed() {
     assert_eq!(answer["choices"][0]["judged_by"], "replay");
 }
 
-/// Goal: trims, which are no accesses to the formulas, are none to those who judge after them.
+/// Goal: trims, which the formulas do not count as accesses, are not counted by simulations and
+/// replays either.
 #[test]
 fn trims_count_neither_as_accesses_nor_in_latencies() {
     let dir = tempfile::tempdir().unwrap();

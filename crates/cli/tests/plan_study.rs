@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::common::{self, forebay};
 use serde_json::Value;
 
-/// The JSON answer, and what was said beside it.
+/// The JSON document, and the text on standard error.
 fn planned(args: &[&str]) -> (Value, String) {
     let output = forebay(&[&["plan", "--json"], args].concat());
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -47,7 +47,7 @@ fn a_study_finds_for_each_trace_what_plans_of_it_find() {
         assert_eq!(number(summary, "points"), 2 * 17 * 4);
         let classes = ["single", "pyramidal", "non_pyramidal"];
         assert_eq!(classes.iter().map(|c| number(summary, c)).sum::<u64>(), 2 * 17 * 4);
-        // The same budgets, asked for one trace at a time.
+        // Plan with the same budgets, one trace per command.
         let (mut single, mut reduction) = (0, 0.0_f64);
         for trace in [&one, &two] {
             let (plan, _) = {
@@ -77,13 +77,13 @@ fn a_study_goes_on_where_it_was_ended() {
     let file = dir.path().join("study.jsonl");
     let resume = ["--study=3", "--resume", file.to_str().unwrap()];
     let (first, _) = planned(&[&[&one[..]], &resume[..]].concat());
-    // A run that was ended while it wrote.
+    // A run that was interrupted while it wrote.
     let whole = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("{whole}{}", &whole[..100])).unwrap();
     let (both, said) = planned(&[&[&one[..], &two], &resume[..]].concat());
     assert!(said.contains("trace-0.parquet: using the result in the --resume file"), "{said}");
-    assert!(!said.contains("trace-1.parquet: taken"), "{said}");
-    // (Numbers that were kept as text may differ in their last digit.)
+    assert!(!said.contains("trace-1.parquet: using"), "{said}");
+    // Numbers that were stored as text may differ in the last digit.
     let close = |a: &Value, b: &Value| (a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-12;
     for policy in [0, 1] {
         let [a, b] = [&both, &first].map(|study| &study["traces"][0]["policies"][policy]);
@@ -93,7 +93,7 @@ fn a_study_goes_on_where_it_was_ended() {
     let (again, said) = planned(&[&[&one[..], &two], &resume[..]].concat());
     assert_eq!(said.matches("using the result").count(), 2, "{said}");
     assert_eq!(again["policies"][1]["single"], both["policies"][1]["single"]);
-    // Of other budgets nothing is taken.
+    // Results for other budgets are not reused.
     let other = ["--study=2", "--resume", file.to_str().unwrap()];
     let (_, said) = planned(&[&[&one[..]], &other[..]].concat());
     assert!(!said.contains("using the result"), "{said}");
@@ -101,7 +101,7 @@ fn a_study_goes_on_where_it_was_ended() {
     let message = refusal(&[&[&one[..]], &resume[..]].concat());
     assert!(message.contains("line 1") && message.contains("--resume"), "{message}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "not ours\n");
-    // Nor is it ours without an end of line.
+    // A file without a newline is not a Forebay file either.
     std::fs::write(&file, "not ours").unwrap();
     let message = refusal(&[&[&one[..]], &resume[..]].concat());
     assert!(message.contains("line 1") && message.contains("--resume"), "{message}");
@@ -130,7 +130,7 @@ fn what_is_read_otherwise_is_not_taken_from_results_that_are_there() {
     for reading in [&["--skip-bad-lines"][..], &["--limit", "300"], &["--volumes", "0"]] {
         assert!(!study(&[&arc[..], reading].concat()).1, "{reading:?}");
     }
-    // Another file of the same length.
+    // Another trace file of the same length.
     let before = std::fs::metadata(&trace).unwrap();
     write(20_000);
     let after = std::fs::metadata(&trace).unwrap();

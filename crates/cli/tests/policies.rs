@@ -1,5 +1,5 @@
-//! Goal: what `forebay policies` says is so. Method: the binary itself, beside configurations with each
-//! of the policies, and the page in the documentation.
+//! Goal: the output of `forebay policies` is true. Method: compare the binary's output with
+//! configurations that use each policy, and with the documentation page.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -61,7 +61,7 @@ fn the_page_shows_what_the_command_prints() {
     assert!(page.contains(&text), "docs/policies.md has to show this:\n{text}");
 }
 
-/// Runs a simulation with these lines of `[admission]`: the document, or what it says of it.
+/// Runs a simulation with these lines in `[admission]`; returns the document or the error message.
 fn simulated(dir: &Path, admission: &str, more: &[&str]) -> Result<Value, String> {
     let config = format!(
         "[cache]\ndram = '1MiB'\nwrite_policy = 'write-through'\n\
@@ -100,7 +100,7 @@ fn every_admission_policy_runs_and_what_cannot_be_meant_is_refused() {
             }
         }
     }
-    // Flash that takes longer than the backing store is spared; one that is fast is not.
+    // Flash that is slower than the backing store gets fewer writes; faster flash does not.
     let records = |lines: &str, flash: &str, store: &str| {
         let devices = ["--queue-depth", "16", "--flash-device", flash, "--backing-device", store];
         simulated(dir.path(), lines, &devices).unwrap()["flash"]["records"].as_u64().unwrap()

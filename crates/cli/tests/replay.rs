@@ -29,13 +29,13 @@ fn refused(dir: &Path, args: &[&str], status: i32, says: &[&str]) {
     }
 }
 
-/// A trace of 1000 requests on 4 MiB, a third of them writes.
+/// Writes a trace of 1,000 requests to 4 MiB, a third of them writes.
 fn trace(dir: &Path) {
     let spec = "zipf:blocks=1024,requests=1000,write=0.33,rate=100000";
     assert!(forebay(dir, &["trace", "synth", spec, "-o", "t.parquet"]).status.success());
 }
 
-/// Two traces of a second each, seventeen years apart by their dates (in 100 ns since 1601).
+/// Writes two traces of one second each, 17 years apart by their dates (in 100 ns since 1601).
 fn dated(dir: &Path) -> [&'static str; 2] {
     for (name, start) in
         [("old.csv", 128_166_372_000_000_000_u64), ("new.csv", 133_500_000_000_000_000)]
@@ -129,7 +129,8 @@ fn rows(path: &Path) -> Vec<Row> {
     file.get_row_iter(None).unwrap().map(Result::unwrap).collect()
 }
 
-/// Every column has the value of the field of its name in the document, or null if there is none.
+/// Checks that every column equals the field of its name in the document, or is null if there is no
+/// such field.
 fn assert_says_the_same(answer: &Value, path: &Path) {
     fn field<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
         let mut fields = document.as_object()?.iter();
@@ -146,7 +147,7 @@ fn assert_says_the_same(answer: &Value, path: &Path) {
             Field::Null => expected.is_null(),
             Field::Bool(value) => expected == *value,
             Field::Long(value) => expected == *value,
-            // serde_json reads some numbers a bit off.
+            // serde_json reads some numbers inexactly.
             Field::Double(value) => {
                 expected.as_f64().is_some_and(|e| (e / value - 1.0).abs() < 1e-12 || e == *value)
             }
@@ -179,7 +180,7 @@ fn our_own_cache_reports_what_a_simulation_reports() {
     assert!(answer["tier2_bytes_written"].as_u64().unwrap() > 0);
     assert!(answer["backing"]["read_bytes"].as_u64().unwrap() > 0);
     assert!(answer["dirty_blocks_max"].as_u64().unwrap() > 0);
-    // Text has shares, as that of a simulation has.
+    // The text shows percentages, as the text of a simulation does.
     let again = [&args[..], &["--write"]].concat();
     let output = forebay(dir.path(), &again);
     let warm = "blocks from an earlier run, and accesses to these blocks count as hits";
@@ -192,7 +193,7 @@ fn our_own_cache_reports_what_a_simulation_reports() {
     let of = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
     assert!(of("target").ends_with(" v, in this process"), "{text}");
     assert!(of("hits in memory").contains(" % ("), "{text}");
-    // The same workload has the same identity in virtual time.
+    // A workload has the same identity in a simulation.
     let simulated = json(dir.path(), &["simulate", "t.parquet", "--config", "f.toml"]);
     assert_eq!(simulated["trace"], answer["trace"], "the same name, too");
 }
@@ -211,7 +212,7 @@ fn operations_of_a_shaped_device_take_as_long_as_it_says_by_volume_and_kind() {
     std::fs::write(dir.path().join("f.toml"), config).unwrap();
     let args = [&["replay"], &FAST[..], &["--config", "f.toml", "--html", "r.html"]].concat();
     let components = &json(dir.path(), &args)["component_latency_us"];
-    // A completion is held back until its time, never let go before.
+    // A completion is delayed until its time, and never delivered earlier.
     for (of, kind, us) in [
         (components, "backing_read", 2000.0),
         (components, "backing_write", 3000.0),
@@ -220,7 +221,7 @@ fn operations_of_a_shaped_device_take_as_long_as_it_says_by_volume_and_kind() {
     ] {
         let latency = &of[kind];
         assert!(latency["count"].as_u64().unwrap() > 2, "{kind}: {latency}");
-        // Percentiles are true to a hundredth.
+        // Percentiles are accurate to 1%.
         assert!(latency["p50"].as_f64().unwrap() >= us * 0.99, "{kind}: {latency}");
         assert!(latency["max"].as_f64() >= latency["p9999"].as_f64(), "{kind}: {latency}");
     }
@@ -249,8 +250,8 @@ fn nothing_is_written_or_created_without_leave() {
     assert_eq!(std::fs::read(&disk).unwrap(), precious);
 }
 
-/// A configuration may be that of a server in production.
-/// Method: a file in the place of a store, and each command that would write to it; then what such runs need.
+/// The configuration may belong to a production server. Method: a file in place of a store, and
+/// each command that would write to it; then the options that allow such runs.
 #[test]
 fn what_a_configuration_names_and_is_there_is_overwritten_only_with_leave() {
     let dir = tempfile::tempdir().unwrap();
@@ -300,7 +301,8 @@ fn bad_usage_is_told_before_anything_is_read() {
     }
 }
 
-/// Goal: a run that does not start leaves no file. Method: targets of which the second cannot be opened.
+/// Goal: a run that does not start leaves no file. Method: several targets, the second of which
+/// cannot be opened.
 #[test]
 fn a_run_that_cannot_open_a_target_removes_the_files_that_it_has_created() {
     let dir = tempfile::tempdir().unwrap();
@@ -325,7 +327,7 @@ fn a_run_that_cannot_open_a_target_removes_the_files_that_it_has_created() {
     load(&[&new[..], &["--target", "./new.img"], &create].concat(), 2, same);
     let same = &["kept.img and link.img are the same file"];
     load(&["--target", "kept.img", "--target", "link.img", "--wrap"], 2, same);
-    // What is advised is not what was given already.
+    // The advice differs from the options that were given.
     for (size, says) in [("100", "next: give a larger --create SIZE"), ("9EiB", "cannot")] {
         let args = [&new[..], &["--wrap", "--create", size]].concat();
         load(&args, 1, &[says]);
@@ -367,7 +369,7 @@ fn a_load_lasts_as_long_as_asked_for() {
     assert_eq!(counted["ended_by"], "end");
     let timed = load(&["--duration", "200ms", "--rate", "1000"]);
     assert_eq!(timed["ended_by"], "time");
-    // Sent on time or late, but not early.
+    // Requests are sent on time or late, but not early.
     assert!(timed["requests"].as_u64().unwrap() <= 201);
 }
 
@@ -382,7 +384,7 @@ fn a_replay_that_is_interrupted_reports_what_was_done_and_fails() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Progress is told every few seconds: the load is running then.
+    // Progress is printed every few seconds, so the load is running when a line appears.
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let running = lines.by_ref().map_while(Result::ok).any(|line| line.contains("sending: "));
     assert!(running);
@@ -397,7 +399,7 @@ fn a_replay_that_is_interrupted_reports_what_was_done_and_fails() {
     assert!(said.iter().any(|line| line.contains("stopped by a signal")), "{said:?}");
 }
 
-/// An NBD server with an export of 1 MiB that ends the session at the first read.
+/// Starts an NBD server with an export of 1 MiB that ends the session at the first read.
 fn server_that_fails_at_the_first_read(socket: &Path) -> std::thread::JoinHandle<()> {
     const OPTION_MAGIC: u64 = 0x0003_E889_0455_65A9;
     let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();

@@ -1,4 +1,4 @@
-//! `forebay report` draws from a document what the command that wrote it draws on its own page.
+//! `forebay report` draws the same charts from a document as the command that wrote it.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ fn forebay(dir: &Path, args: &[&str]) {
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The figures of a page, as they are drawn. The last of 16 digits may change on the way through a document.
+/// The figures of a page. The last of 16 digits may change when a number passes through a document.
 fn figures(page: &str) -> Vec<Value> {
     let figures = page.split("<script type=\"application/json\" data-figure=\"").skip(1);
     let json =
@@ -29,12 +29,12 @@ fn rounded(value: Value) -> Value {
     }
 }
 
-/// The text between two words, wherever it begins.
+/// All texts between `from` and `to`.
 fn all_between<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
     page.split(from).skip(1).map(|rest| rest.split_once(to).unwrap().0).collect()
 }
 
-/// Checks that tables and paragraphs are the same, but for the subtitle.
+/// Checks that tables and paragraphs are the same, except for the subtitle.
 fn assert_same_text(own: &str, report: &str) {
     for (from, to, skipped) in [("<tbody>", "</tbody>", 0), ("<p>", "</p>", 1)] {
         let [own, report] = [own, report].map(|page| all_between(page, from, to));
@@ -43,7 +43,8 @@ fn assert_same_text(own: &str, report: &str) {
     }
 }
 
-/// Runs a command that writes a page and a document, and a report of that; both pages.
+/// Runs a command that writes a page and a document, and creates a report from the document;
+/// returns both pages.
 fn both(dir: &Path, command: &[&str]) -> (String, String) {
     let outputs = ["--json", "-o", "answer.json", "--html", "own.html"];
     forebay(dir, &[command, &outputs[..]].concat());
@@ -150,7 +151,7 @@ fn a_sample_is_drawn_as_on_its_own_page() {
     ] {
         let sample = ["sample", "web.parquet", "--rate", "0.3", "-o", "s.parquet"];
         let outputs = ["--json", "--html", "own.html"];
-        // The document comes out on standard output; the sample is what -o names.
+        // The document goes to standard output, because -o names the sample.
         let output = Command::new(FOREBAY)
             .current_dir(dir.path())
             .args([&["-q"], &sample[..], more, &outputs].concat())
@@ -169,7 +170,7 @@ fn a_sample_is_drawn_as_on_its_own_page() {
     }
 }
 
-/// What the Python package prints (python/tests/test_representatives.py has its fields).
+/// A document of the Python package (python/tests/test_representatives.py checks its fields).
 #[test]
 fn groups_of_traces_are_drawn_with_their_points_and_the_elbow() {
     let dir = tempfile::tempdir().unwrap();

@@ -38,13 +38,13 @@ fn larger_regions_keep_the_features_and_hit_ratios_hold() {
     assert!(answer["hit_ratio_error"]["all"].as_f64().unwrap() < 0.05, "{answer:#}");
     // Plain spatial sampling cuts 32 KiB into single blocks.
     assert!(by_bits[0]["request_ratio"].as_f64().unwrap() > 0.5, "{answer:#}");
-    // Its errors come with what to try.
+    // The report of its errors says what to try.
     let plain = ["-q", "sample", "all.parquet", "--rate", "0.1", "--bits", "0", "-o", "p.parquet"];
     let said = String::from_utf8(forebay(dir.path(), &plain).stdout).unwrap();
     assert!(said.contains("Forebay takes 40 samples"), "{said}");
     let info = json(dir.path(), &["trace", "info", "s.parquet"]);
     assert_eq!(info["requests"], answer["requests"]);
-    // The file says itself how close it is.
+    // The file records how close it is to the trace.
     assert_eq!(info["sample"]["of_requests"], 60_000);
     assert_eq!(info["sample"]["mean_error"], answer["mean_error"]);
     let write_size = &answer["features"]["write_size"];
@@ -107,7 +107,7 @@ fn of_several_samples_the_closest_is_kept() {
     assert_eq!((&lowest["bits"], &lowest["seed"]), (&answer["bits"], &answer["seed"]));
     assert_eq!(lowest["mean_error"], answer["mean_error"]);
     assert_eq!(answer["bits"], 4);
-    // It is the sample that those bits and that seed make by themselves.
+    // A sample with these bits and this seed is identical when taken alone.
     let seed = answer["seed"].to_string();
     let bits = answer["bits"].to_string();
     let args = ["sample", "all.parquet", "--rate", "0.1", "--seed", &seed, "--bits", &bits];
@@ -115,7 +115,7 @@ fn of_several_samples_the_closest_is_kept() {
     assert_eq!(alone["requests"], answer["requests"]);
     let bytes = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
     assert!(bytes("b.parquet") == bytes("alone.parquet"));
-    // And it can be reduced.
+    // The sample can be reduced.
     let args = ["sample", "all.parquet", "--rate", "0.2", "--best-of", "2", "--target-rate", "0.1"];
     let reduced = json(dir.path(), &[&args[..], &["--bits", "4", "-o", "r.parquet"]].concat());
     let info = json(dir.path(), &["trace", "info", "r.parquet"]);
@@ -166,7 +166,8 @@ fn samples_are_disjoint_and_the_same_again() {
     let before = three.map(bytes);
     json(dir.path(), &args);
     assert!(before == three.map(bytes), "the same seed gave another sample");
-    // Their hash would keep all of what it has kept before, also of several of them.
+    // Sampling the samples again with the same seed would keep all regions that the first sampling
+    // kept, also for several samples.
     for files in [&three[..2], &["all.parquet", "d-2.parquet"]] {
         let options = ["--rate", "0.5", "--bits", "4", "--best-of", "1", "-o", "half.parquet"];
         let again = [&["sample"], files, &options[..]].concat();
@@ -216,7 +217,8 @@ fn without_options_the_closest_of_many_is_taken_reduced_and_set_beside_the_plain
     assert_eq!(number(&answer, "/plain/mean_error"), number(&plain, "/mean_error"));
     assert!(plain.get("plain").is_none() && plain.get("reduction").is_none());
     assert!(number(&answer, "/mean_error") < number(&plain, "/mean_error"));
-    // Reduced no further than hit ratios allow, unless they were further off before.
+    // The sample is not reduced beyond what the hit ratios allow, unless they were further off
+    // before.
     let before = number(&answer, "/reduction/hit_ratio_error_before/all");
     assert!(number(&answer, "/hit_ratio_error/all") <= before.max(0.02));
     assert!(number(&answer, "/mean_error") <= number(&answer, "/reduction/mean_error_before"));

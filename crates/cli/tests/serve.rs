@@ -1,9 +1,9 @@
-//! `forebay serve`: starts that are refused.
+//! `forebay serve`: refused starts.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Writes a configuration; its sockets are in the directory.
+/// Writes a configuration whose sockets are in the directory.
 fn configure(directory: &Path, more: &str) {
     let text = format!(
         "[cache]\ndram = '1MiB'\n[flash]\npath = 'flash.img'\nsize = '16MiB'\n\
@@ -36,8 +36,8 @@ fn files(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Method: recordings and tapes that cannot be created, and stores that cannot be opened; what is in the
-/// directory afterwards.
+/// Method: recordings and tapes that cannot be created, and stores that cannot be opened;
+/// afterwards, list the directory.
 #[test]
 fn a_refused_start_leaves_no_files() {
     let dir = tempfile::tempdir().unwrap();
@@ -55,8 +55,8 @@ fn a_refused_start_leaves_no_files() {
     assert_eq!(files(dir.path()), ["f.toml", "flash.img"], "the recording is gone, too");
 }
 
-/// Method: outputs that are one file, also once they are numbered because a file of the name is there; outputs
-/// that the server uses otherwise; what is in the directory afterwards.
+/// Method: two outputs that are the same file, also after they are numbered because the file
+/// exists; outputs that the server uses for something else; afterwards, list the directory.
 #[test]
 fn outputs_that_are_one_file_are_refused_before_anything_is_opened() {
     let dir = tempfile::tempdir().unwrap();
@@ -129,7 +129,7 @@ fn a_file_without_its_directory_is_told_with_the_command_that_makes_it() {
     }
 }
 
-/// Method: a reader that has gone before the server is ready; then the server is stopped by a signal.
+/// Method: the reader closes the pipe before the server is ready; then a signal stops the server.
 #[test]
 fn a_server_serves_on_if_nobody_reads_its_addresses() {
     let dir = tempfile::tempdir().unwrap();

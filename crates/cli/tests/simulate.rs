@@ -40,7 +40,7 @@ fn the_answer_has_the_fields_that_every_run_has() {
     let config = file(&dir, "c.toml", DRAM_ONLY);
     let answer = json(&[&trace(&dir), "--config", &config]);
     assert_eq!((&answer["requests"], &answer["reads"]), (&1000.into(), &750.into()));
-    // The loop fits: what was read once hits from then on.
+    // The loop fits: after the first read of a block, every read hits.
     assert_eq!(answer["hits"]["tier1"]["read"], 675);
     assert_eq!(answer["hits"]["tier2"]["read"], 0);
     assert_eq!(answer["backing"]["read_bytes"], 75 * 4096);
@@ -72,7 +72,8 @@ fn flushes_are_assumed_on_request_and_said() {
     assert_eq!(by_count["assumed"]["flushes_added"], 10);
     assert_eq!(by_count["assumed"]["flush"], "every 25 writes");
     assert_eq!(by_count["requests"], 1000);
-    // 250 writes 40 ms apart: a flush 1 s after the first, the next write begins again.
+    // 250 writes, 40 ms apart: each flush follows 1 s after the first unflushed write, and the next
+    // write starts the time again.
     assert_eq!(run("1s")["assumed"]["flushes_added"], 9);
     assert_eq!(run("none")["assumed"]["flushes_added"], 0);
     let syncs = |answer: &Value| answer["flash"]["syncs"].as_u64().unwrap();
@@ -91,7 +92,7 @@ fn every_pacing_simulates_every_request() {
         let answer = json(&[&[trace.as_str(), "--config", &config], pacing].concat());
         assert_eq!(answer["requests"], 1000, "{pacing:?}");
         assert_eq!(answer["flash"]["regions_reclaimed"], 0);
-        // What takes no time has no times.
+        // Without simulated time, there are no latencies.
         assert_eq!(answer["latency_us"].is_null(), pacing == ["--untimed"]);
         assert_eq!(answer["throughput"].is_null(), pacing == ["--untimed"]);
     }
@@ -178,7 +179,7 @@ fn what_cannot_be_simulated_is_bad_usage_and_says_what_to_do() {
 fn accesses_that_wait_for_what_is_being_fetched_are_delayed_hits_and_the_overload_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let config = file(&dir, "c.toml", DRAM_ONLY);
-    // Ten reads of each block at once, 1,000 times what the disk can do.
+    // Each block is read ten times at once, at 1,000 times the rate that the disk supports.
     let mut csv = "time_ns,op,offset,length\n".to_owned();
     for n in 0..5000_u64 {
         csv += &format!("{},read,{},4096\n", n * 1000, n / 10 % 200 * 4096);
@@ -192,7 +193,8 @@ fn accesses_that_wait_for_what_is_being_fetched_are_delayed_hits_and_the_overloa
     assert_eq!(count(&untimed, "/hits/delayed/read"), 0);
     assert_eq!(open["hit_ratio"], untimed["hit_ratio"]);
     assert_eq!(open["backing"], untimed["backing"]);
-    // 200 reads of 1.7 ms on one disk, asked for within 5 ms, are no second's work; 3,200 are.
+    // 200 reads of 1.7 ms on one disk, requested within 5 ms, take less than a second; 3,200 take
+    // longer.
     assert_eq!(open["overloaded"], serde_json::json!([]));
     for n in 0..3000_u64 {
         csv += &format!("{},read,{},4096\n", 5_000_000 + n * 1000, (1000 + n * 7) * 4096);
@@ -226,7 +228,7 @@ fn a_write_that_drops_a_block_is_no_hit_under_any_policy_that_drops_it() {
     }
 }
 
-/// `trace` under write-back, with --outage, as text.
+/// The text output of `trace` with write-back and --outage.
 fn with_outage(more: &[&str]) -> std::process::Output {
     let dir = tempfile::tempdir().unwrap();
     let (trace, config) = (trace(&dir), file(&dir, "c.toml", TWO_TIERS));
@@ -235,7 +237,7 @@ fn with_outage(more: &[&str]) -> std::process::Output {
 
 #[test]
 fn errors_are_shown_by_volume_and_what_becomes_of_dirty_blocks_after_an_outage() {
-    // Disk 0 only reads; disk 1 only writes, which flash takes.
+    // Disk 0 only reads; disk 1 only writes, and flash absorbs the writes.
     let text = |more: &[&str]| String::from_utf8(with_outage(more).stdout).unwrap();
     let healthy = text(&[]);
     assert!(!healthy.contains("errors") && !healthy.contains("after the outages"), "{healthy}");
@@ -246,7 +248,8 @@ fn errors_are_shown_by_volume_and_what_becomes_of_dirty_blocks_after_an_outage()
         line.split_whitespace().map(str::to_owned).collect()
     };
     assert_eq!(cells("volume")[..3], ["volume", "requests", "errors"], "{dead}");
-    // Ten requests arrive in 100 ms, of which disk 0 gets the first three of four, none of them a hit.
+    // Ten requests arrive in 100 ms. Disk 0 gets the first three of every four, and none of them
+    // hits.
     assert_eq!(cells("host_0")[1..3], ["750", "8"], "{dead}");
     assert_eq!(cells("host_1")[1..3], ["250", "0"], "{dead}");
     assert_eq!(cells("errors"), ["errors", "8"], "{dead}");

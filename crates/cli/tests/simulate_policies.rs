@@ -1,5 +1,6 @@
-//! Goal: `forebay simulate --policy` gives for each policy what a simulation with that policy configured gives. Method:
-//! both, on a recorded trace, with one tier and two, timed and untimed.
+//! Goal: for each policy, `forebay simulate --policy` gives the same result as a simulation with
+//! that policy configured. Method: compare both, on a recorded trace, with one and two tiers, timed
+//! and untimed.
 
 use std::process::{Command, Stdio};
 
@@ -21,7 +22,7 @@ fn config(dir: &tempfile::TempDir, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Without how long the simulation itself took, and the name that only comparisons have.
+/// Removes the duration of the simulation itself, and the policy name, which only comparisons have.
 fn comparable(mut run: Value) -> Value {
     for field in ["cpu_s", "wall_s", "policy"] {
         run.as_object_mut().unwrap().remove(field);

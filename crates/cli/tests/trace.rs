@@ -1,5 +1,5 @@
-//! Goal: `forebay trace` answers with the documented fields, writes what it says, and refuses bad
-//! input without leaving anything behind. Method: the binary, on traces that it makes itself.
+//! Goal: `forebay trace` prints the documented fields, writes what it reports, and refuses bad
+//! input without leaving files behind. Method: run the binary on traces that it generates.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -136,7 +136,8 @@ fn several_traces_are_merged_and_can_be_narrowed() {
     assert_eq!(few["requests"], 7);
 }
 
-/// Method: volumes `db`, number 0, and `0`, number 1, in a file that lists its volumes first and in one that does not.
+/// Method: volumes `db` (number 0) and `0` (number 1), in a file that lists its volumes first and
+/// in one that does not.
 #[test]
 fn a_number_that_is_also_a_name_chooses_the_volume_of_this_name_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
@@ -203,7 +204,7 @@ fn bad_input_is_refused_with_the_place_and_nothing_is_left_behind() {
     assert!(!dir.join("y.parquet").exists() && !dir.join("y.parquet.partial").exists());
 }
 
-/// Method: a recorder that dies after a checkpoint; the command that the next message advises, as printed.
+/// Method: a recorder dies after a checkpoint; run the command from the error message as printed.
 #[test]
 fn the_advised_command_rescues_an_interrupted_recording() {
     use forebay_block::{Flags, Nanos, Op, Request, Volume};
@@ -217,7 +218,7 @@ fn the_advised_command_rescues_an_interrupted_recording() {
         writer.push(request.into()).unwrap();
     }
     writer.checkpoint(&forebay_trace::Metadata::default()).unwrap();
-    // It is still being recorded.
+    // The recording is still in progress.
     let rescue = ["trace", "convert", "rec.parquet.partial", "-o", "rec.parquet"];
     let message = fails(dir, &rescue, 1);
     assert!(message.contains("recording in progress"), "{message}");
@@ -231,7 +232,7 @@ fn the_advised_command_rescues_an_interrupted_recording() {
     for name in ["rec.parquet", "rec.parquet.partial"] {
         assert_eq!(json(dir, &["trace", "info", name, "--json"])["requests"], 5000, "{name}");
     }
-    // A trace that happens to have the name takes nothing from what is left over.
+    // A new trace with the recording's name does not affect the leftover file.
     let synth = ["trace", "synth", "zipf:requests=10", "-o", "rec.parquet", "--json"];
     assert_eq!(json(dir, &synth)["requests"], 10);
     let left = json(dir, &["trace", "info", "rec.parquet.partial", "--json"]);
@@ -364,7 +365,7 @@ fn long_zeroings_and_impossible_requests_end_soon() {
     json(dir, &["consolidate", "zero.csv", "--size", "1MiB", "--json"]);
     let said = fails(dir, &["mrc", "zero.csv", "--points", "1"], 2);
     assert!(said.contains("2 or more"), "{said}");
-    // They are kept where nobody counts blocks.
+    // Long write-zeroes requests are kept by commands that do not process each block.
     json(dir, &["trace", "convert", "zero.csv", "-o", "kept.csv", "--json"]);
     let kept = std::fs::read_to_string(dir.join("kept.csv")).unwrap();
     assert!(kept.contains("write-zeroes,0,0,1099511627776"), "{kept}");
@@ -386,8 +387,8 @@ fn a_conversion_says_what_it_left_out() {
     assert!(!String::from_utf8_lossy(&output.stderr).contains("left out"));
 }
 
-/// Goal: a pipe is read once, whichever command reads it. Method: a named pipe that is written once, so that
-/// a second reading would wait forever; the same answers as from the file.
+/// Goal: every command reads a pipe only once. Method: a named pipe that is written once, so that a
+/// second pass would wait forever; the answers must equal those from the file.
 #[test]
 fn a_trace_from_a_pipe_is_read_once_or_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -419,7 +420,7 @@ fn a_trace_from_a_pipe_is_read_once_or_refused() {
         assert!(writer.unwrap().wait().unwrap().success());
         assert_eq!(answer, run(&file), "{line}");
     }
-    // Nothing writes to the pipe: these do not open it.
+    // Nothing writes to the pipe, so these commands must not open it.
     for (line, says) in [
         ("replay TRACE --target x", "a trace from standard input or a pipe can be read only once"),
         (
@@ -460,7 +461,7 @@ fn the_first_signal_ends_a_command_that_waits_for_a_pipe() {
     ] {
         std::fs::write(dir.path().join("c.toml"), "[cache]\ndram = '1MiB'\n").unwrap();
         let command = run(line, Stdio::piped());
-        // Opens once the command reads; from then on it waits for data.
+        // This returns once the command opens the pipe; the command then waits for data.
         let writer = writes.then(|| std::fs::File::options().write(true).open(&pipe).unwrap());
         if let Some(mut writer) = writer.as_ref() {
             use std::io::Write;

@@ -1,30 +1,30 @@
-//! Where a server listens.
+//! Addresses on which a server listens.
 
 use core::fmt;
 use core::str::FromStr;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// Where a server listens: `unix:/run/forebay/nbd.sock` or `tcp:127.0.0.1:10809`.
+/// An address on which a server listens: `unix:/run/forebay/nbd.sock` or `tcp:127.0.0.1:10809`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
-    /// A unix socket.
+    /// A Unix socket.
     Unix(PathBuf),
-    /// A TCP port of one of this host's addresses.
+    /// A TCP port on an address of this host.
     Tcp(SocketAddr),
 }
 
-/// Text that is no address to listen on.
+/// The text is not an address to listen on.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// It has another form.
+    /// The text is not of the form `unix:PATH` or `tcp:IP:PORT`.
     #[error(
         "`{0}` is not an address: write unix:/path/of/socket or tcp:IP:PORT, such as \
          tcp:127.0.0.1:10809"
     )]
     Form(String),
-    /// The kernel takes no socket with such a long path.
+    /// The path of the Unix socket is longer than the kernel supports.
     #[error(
         "the path of the Unix socket `{path}` is {} bytes long; the maximum is \
          {UNIX_PATH_BYTES_MAX} bytes",
@@ -36,11 +36,11 @@ pub enum AddressError {
     },
 }
 
-/// What fits into the kernel's `sockaddr_un`, less the final zero byte.
+/// Size of the path in the kernel's `sockaddr_un`, without the final zero byte.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
 impl Address {
-    /// Whether only this host can reach it.
+    /// Whether only this host can reach the address.
     pub fn is_local(&self) -> bool {
         match self {
             Address::Unix(_) => true,

@@ -1,4 +1,4 @@
-//! What is well formed and still makes no sense.
+//! Checks that reject well-formed but invalid configurations.
 
 use std::collections::BTreeMap;
 
@@ -14,34 +14,36 @@ use crate::sections::{
 };
 use crate::{Address, Config, Size};
 
-/// Block sizes that the cache serves.
+/// Supported block sizes, in bytes.
 const BLOCK_BYTES: core::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
-/// Fewer blocks than this leave no room for requests under way.
+/// With fewer blocks, there is no room for the requests in flight.
 const DRAM_BLOCKS_MIN: u64 = 64;
-/// Sizes of a region of the flash log.
+/// Supported sizes of a region of the flash log, in bytes.
 const REGION_BYTES: core::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
-/// Sizes of a page of flash.
+/// Supported sizes of a flash page, in bytes.
 const PAGE_BYTES: core::ops::RangeInclusive<u64> = 512..=64 << 10;
-/// Batches are encoded in memory.
+/// Maximum size of a batch in bytes: batches are encoded in memory.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
-/// A log needs regions to write, to reclaim and to keep in reserve.
+/// A log needs regions to write to, to reclaim, and to keep in reserve.
 const REGIONS_MIN: u64 = 4;
-/// A quarter of it has to hold a request of 32 MiB.
+/// A quarter of the request memory must hold a request of 32 MiB.
 const REQUEST_MEMORY_MIN: u64 = 136 << 20;
-/// Half of it has to hold a handshake with the longest options.
+/// Request memory per connection: half of it is the connection's share, which must hold a handshake
+/// with the longest options.
 const CONNECTION_MEMORY_MIN: u64 = 192 << 10;
 /// Priorities of volumes; 1 is the highest.
 const PRIORITIES: core::ops::RangeInclusive<u32> = 1..=255;
-/// What the NBD protocol allows for a name.
+/// Maximum length of a name in the NBD protocol.
 const NAME_BYTES_MAX: usize = 4096;
 
 impl Config {
-    /// Checks what no single key can know: ranges, and keys that contradict each other.
+    /// Checks what cannot be checked for each key alone: ranges, and keys that contradict each
+    /// other.
     ///
-    /// Reading a file does this; it is for configurations built in memory.
+    /// Loading a file includes this check; call it for configurations that were built in memory.
     ///
     /// # Errors
-    /// With everything found wrong; the problems have no lines.
+    /// Returns all problems that were found; they have no line numbers.
     pub fn check(&self) -> Result<(), Vec<Problem>> {
         let mut problems = Problems::default();
         cache(self, &mut problems);
@@ -57,10 +59,10 @@ impl Config {
         if problems.0.is_empty() { Ok(()) } else { Err(problems.0) }
     }
 
-    /// This configuration, if [`check`](Self::check) finds nothing to say.
+    /// Returns this configuration if [`check`](Self::check) finds no problems.
     ///
     /// # Errors
-    /// With what it finds.
+    /// Returns the problems.
     pub fn checked(self) -> Result<Config, ConfigError> {
         match self.check() {
             Ok(()) => Ok(self),
@@ -68,7 +70,7 @@ impl Config {
         }
     }
 
-    /// Checks that there is something to serve: simulating needs no volumes, serving does.
+    /// Checks that there is something to serve: a server needs volumes, a simulation does not.
     ///
     /// # Errors
     /// If there is no volume.
@@ -85,7 +87,7 @@ impl Config {
 #[derive(Default)]
 struct Problems(Vec<Problem>);
 
-/// Bytes of a volume at most: what a file may have, and a header, and some.
+/// Maximum size of a volume in bytes: the maximum size of a file leaves room for a header and more.
 const VOLUME_BYTES_MAX: u64 = 1 << 62;
 
 impl Problems {
@@ -188,7 +190,7 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     shape_name(config, "flash.shape", flash.shape.as_deref(), problems);
 }
 
-/// What gives way on flash depends on the layout.
+/// Checks the replacement on flash, which depends on the layout.
 fn check_replacement(flash: &Flash, problems: &mut Problems) {
     let slots = flash.layout() == FlashLayout::Slots;
     let message = "applies only to the slots layout";
@@ -214,10 +216,10 @@ fn check_replacement(flash: &Flash, problems: &mut Problems) {
     }
 }
 
-/// A line lies in one stripe of the cache.
+/// Maximum size of a line in bytes: a line lies within one stripe of the cache.
 const LINE_MAX: u64 = 1 << 20;
 
-/// How many active extents there is room for in a superblock of 16 pages, with those of 64 volumes.
+/// The number of active extents that fit in a superblock of 16 pages that also lists 64 volumes.
 fn extents_max(page: u64) -> u32 {
     (page / 4096 * 7000).clamp(7000, 1 << 15) as u32
 }
@@ -260,7 +262,7 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
         problems.add(key("backing"), "is empty: give a device or a file");
     }
     let remote = ["nbd://", "nbd+unix://"].iter().any(|scheme| volume.backing.starts_with(scheme));
-    // (`nbd:` alone is the beginning of an address that was mistyped, not of a file's name.)
+    // `nbd:` alone is the beginning of a mistyped address, not of a file name.
     let meant = volume.backing.contains("://") || volume.backing.starts_with("nbd:");
     if meant && !remote {
         let message = "is not a kind of address that Forebay supports: give nbd://HOST/EXPORT, \
@@ -331,7 +333,8 @@ fn serve(config: &Config, problems: &mut Problems) {
     problems.unless(token, "serve.control_token_file", "is empty: give a file");
 }
 
-/// Stamps are written with a sync each: more often they would take a store's time.
+/// Minimum interval between stamps. Each stamp needs a sync, so more frequent stamps would slow the
+/// store down.
 const STAMP_EVERY_MIN: Nanos = Nanos(10_000_000);
 
 fn policies(config: &Config, problems: &mut Problems) {
@@ -427,7 +430,7 @@ fn shape_name(config: &Config, key: &str, name: Option<&str>, problems: &mut Pro
     }
 }
 
-/// The model of a device has an entry for each operation that runs at the same time.
+/// Maximum parallelism: the model of a device has an entry for each operation in flight.
 const PARALLELISM_MAX: u32 = 1 << 16;
 
 fn check_shape(key: &str, shape: &Shape, problems: &mut Problems) {

@@ -1,4 +1,4 @@
-//! The whole file.
+//! The whole configuration file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,18 +40,19 @@ section! {
     }
 }
 
-/// What the cache can hold.
+/// Maximum number of shards that a cache supports.
 pub(crate) const SHARDS_MAX: u32 = 64;
 
 impl Config {
-    /// When a write is acknowledged, with the default that depends on the flash tier filled in;
-    /// `None` under policies that keep no dirty data.
+    /// When a write is acknowledged, including the default, which depends on the flash tier; `None`
+    /// for write policies that keep no dirty data.
     pub fn acknowledge(&self) -> Option<Acknowledge> {
         let dirty = self.cache.write_policy.keeps_dirty_data();
         dirty.then(|| self.acknowledge_of_write_back())
     }
 
-    /// When a write is acknowledged if the policy is, or becomes, one that keeps dirty data.
+    /// When a write would be acknowledged under a write policy that keeps dirty data, even if the
+    /// current policy keeps none.
     pub fn acknowledge_of_write_back(&self) -> Acknowledge {
         let default = match self.flash {
             Some(_) => Acknowledge::Flash,
@@ -60,22 +61,22 @@ impl Config {
         self.cache.acknowledge.unwrap_or(default)
     }
 
-    /// The keys at which another configuration differs from this one, as paths such as `cache.dram`,
-    /// `volume.0.size`.
+    /// The keys whose values differ between the two configurations, as paths such as `cache.dram`
+    /// or `volume.0.size`.
     pub fn changed_keys(&self, other: &Config) -> Vec<String> {
         let mut keys = Vec::new();
         self.differences(other, "", &mut keys);
         keys
     }
 
-    /// Whether `shape = "NAME"` means something: a `[shape.NAME]`, or else a device that
-    /// `forebay-model` knows.
+    /// Whether `shape = "NAME"` is valid: there is a `[shape.NAME]`, or `forebay-model` knows a
+    /// device of this name.
     pub fn has_shape(&self, name: &str) -> bool {
         self.shape.contains_key(name) || Profile::NAMES.contains(&name)
     }
 
-    /// A configuration that runs on any Linux machine, with all its files under `directory`: a
-    /// small write-back cache before a file that behaves like a slow disk.
+    /// A configuration that runs on any Linux machine, with all files in `directory`: a small
+    /// write-back cache in front of a file that behaves like a slow disk.
     pub fn demo(directory: &Path) -> Config {
         let text = |name: &str| directory.join(name);
         Config {

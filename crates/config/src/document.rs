@@ -1,4 +1,4 @@
-//! The reference of the configuration file, made from the declarations of its keys.
+//! The reference of the configuration file, generated from the declarations of its keys.
 
 use core::fmt::Write;
 
@@ -69,7 +69,7 @@ fn parameters(text: &mut String) {
     }
 }
 
-/// How the table of `key` is opened in the file.
+/// How the file opens the table of `key`.
 pub(crate) fn header(key: &Key, parent: &str) -> String {
     match key.nested {
         Nested::Tables(_) => format!("[[{parent}{}]]", key.name),
@@ -97,7 +97,7 @@ fn sentence(doc: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Goes through every key at every depth.
+    /// Visits every key at every depth.
     fn each(keys: &[Key], path: &str, visit: &mut dyn FnMut(&str, &Key)) {
         for key in keys {
             let path = format!("{path}.{}", key.name);
@@ -122,8 +122,8 @@ mod tests {
         assert!(keys > 50, "only {keys} keys were found");
     }
 
-    /// `docs/configuration.md` holds the reference between two markers; on a difference this
-    /// test writes nothing and says how to bring it up to date.
+    /// `docs/configuration.md` contains the reference between two markers. If it differs, this test
+    /// writes nothing and says how to update it.
     #[test]
     fn the_documentation_holds_the_reference_as_it_is() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");

@@ -1,32 +1,33 @@
-//! What is wrong with a configuration file.
+//! Errors in a configuration file.
 
 use core::fmt;
 use std::path::PathBuf;
 
-/// Everything that was found wrong with one configuration file; nothing was opened or written.
+/// All problems with one configuration file; nothing was opened or written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ConfigError {
     /// The file, if the configuration came from one.
     pub file: Option<PathBuf>,
-    /// What is wrong, at least one thing.
+    /// The problems, at least one.
     pub problems: Vec<Problem>,
 }
 
-/// One thing wrong with a configuration file.
+/// One problem with a configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Problem {
-    /// The key, as a path: `cache.block_size`, `volume.0.name`; empty where there is none.
+    /// The key, as a path: `cache.block_size`, `volume.0.name`; empty if the problem concerns no
+    /// key.
     pub key: String,
-    /// Its line, from 1; `None` where the file does not mention the key.
+    /// Line of the key, counted from 1; `None` if the file does not contain the key.
     pub line: Option<usize>,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be valid.
     pub message: String,
 }
 
 impl Problem {
-    /// A problem whose line is yet to be found.
+    /// Creates a problem whose line is not known yet.
     pub(crate) fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { key: key.into(), line: None, message: message.into() }
     }

@@ -1,9 +1,10 @@
-//! The configuration file, and the words for sizes and times that it and the command line share.
+//! The configuration file, and the notation for sizes and times that it shares with the command
+//! line.
 //!
-//! [`Config`] is the whole file as plain structs. Reading it refuses what is wrong *before*
-//! anything is opened or written: a key that does not exist (and names the nearest that does), a
-//! value that makes no sense, a pair of keys that contradict each other, a policy that this
-//! version does not have. Every [`Problem`] names its key and its line.
+//! [`Config`] is the whole file as plain structs. Loading it rejects errors *before* anything is
+//! opened or written: an unknown key (the message names the closest one), an invalid value, keys
+//! that contradict each other, or a policy that this version does not support. Every [`Problem`]
+//! names its key and its line.
 //!
 //! ```
 //! use forebay_config::{Config, WritePolicy};

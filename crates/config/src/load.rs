@@ -1,4 +1,4 @@
-//! Reading a configuration and finding the lines of what is wrong with it.
+//! Loads a configuration, and finds the lines of its errors.
 
 use core::ops::Range;
 use std::io::ErrorKind;
@@ -15,18 +15,18 @@ use crate::error::{ConfigError, Problem};
 use crate::schema::{Key, Nested, Section, Table};
 
 impl Config {
-    /// Reads and checks a configuration.
+    /// Parses and checks a configuration.
     ///
     /// # Errors
-    /// With everything found wrong, each with its key and line.
+    /// Returns all problems that were found, each with its key and line.
     pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
         read(text).map_err(|problems| ConfigError { file: None, problems })
     }
 
-    /// Reads and checks a configuration file.
+    /// Loads and checks a configuration file.
     ///
     /// # Errors
-    /// If the file cannot be read, and as [`from_toml`](Self::from_toml).
+    /// If the file cannot be read, and the errors of [`from_toml`](Self::from_toml).
     pub fn load(file: &Path) -> Result<Config, ConfigError> {
         let failed = |problems| ConfigError { file: Some(file.to_path_buf()), problems };
         let text = std::fs::read_to_string(file).map_err(|e| {
@@ -74,7 +74,7 @@ fn read(text: &str) -> Result<Config, Vec<Problem>> {
     Ok(config)
 }
 
-/// Reports keys that do not exist, or that are missing.
+/// Reports unknown keys and missing keys.
 fn check_keys(
     table: &DeTable<'_>,
     known: &[Key],
@@ -93,7 +93,7 @@ fn check_keys(
             report(path, name.span(), message);
             continue;
         }
-        // (Otherwise, serde would take the items of a list for the values of the keys, in their order.)
+        // Otherwise, serde would assign the items of a list to the keys, in order.
         if let Some((path, message)) = not_a_table(&path, value, key.nested) {
             report(path, name.span(), message);
             continue;
@@ -109,7 +109,7 @@ fn check_keys(
 
 type NestedTable<'a> = (String, Range<usize>, &'a DeTable<'a>, &'static [Key]);
 
-/// The path of what should be a table and is none, and what is to be said of it.
+/// If the value of a key should be a table but is not, returns its path and the message.
 fn not_a_table(
     path: &str,
     value: &Spanned<DeValue<'_>>,
@@ -144,7 +144,7 @@ fn not_a_table(
     }
 }
 
-/// The tables within a key's value, with their paths.
+/// The tables in a key's value, with their paths.
 fn nested<'a>(
     path: &str,
     name: Range<usize>,
@@ -178,7 +178,7 @@ fn has(table: &DeTable<'_>, name: &str) -> bool {
 
 fn unknown(name: &str, known: &[Key], is_top: bool) -> String {
     let what = if is_top { "section" } else { "key" };
-    // A right name in the wrong section is not a misspelt one.
+    // A valid name in the wrong section is not misspelt.
     let has_it = |t: &Table| t.keys.iter().any(|key| key.name == name);
     let home = Config::TABLE.keys.iter().find(|k| k.nested.table().as_ref().is_some_and(has_it));
     if let Some(home) = home {
@@ -195,7 +195,7 @@ fn unknown(name: &str, known: &[Key], is_top: bool) -> String {
     }
 }
 
-/// The innermost key whose value lies around `span`.
+/// The innermost key whose value contains `span`.
 fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> String {
     fn within(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
         let inner = match value.get_ref() {

@@ -1,9 +1,9 @@
-//! Permissions of files, as `chmod` takes them.
+//! Permissions of files, in `chmod` notation.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// Who may do what with a file: octal digits for its owner, its group and all others.
+/// Permissions of a file: octal digits for its owner, its group and others.
 ///
 /// ```
 /// use forebay_config::FileMode;
@@ -13,13 +13,13 @@ use core::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileMode(pub u32);
 
-/// Text that is no mode.
+/// The text is not a mode.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{0}` is not a mode: write octal digits for owner, group and others, such as \"0660\"")]
 pub struct FileModeError(String);
 
 impl FileMode {
-    /// As the kernel takes it.
+    /// The mode as the kernel expects it.
     pub const fn bits(self) -> u32 {
         self.0
     }

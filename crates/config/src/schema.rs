@@ -1,8 +1,8 @@
 //! One declaration per key: type, default and documentation.
 //!
-//! [`section!`] and [`choice!`] declare the configuration as plain structs and enums and, from
-//! the same lines, the tables that unknown-key errors and the reference are made from. So a
-//! key cannot lack a default or documentation, and what the reference says is what happens.
+//! [`section!`] and [`choice!`] declare the configuration as plain structs and enums. From the same
+//! lines, they generate the tables for the errors about unknown keys and for the reference. A key
+//! therefore cannot lack a default or documentation, and the reference cannot differ from the code.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,31 +15,31 @@ use crate::{Address, FileMode, Size, TimeSpan};
 /// One key of the configuration file, as the reference shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// Its name.
+    /// Name of the key.
     pub name: &'static str,
-    /// What it means: the lines of its documentation.
+    /// The meaning of the key: the lines of its documentation.
     pub doc: &'static [&'static str],
-    /// What kind of value it takes: "size", "time", "path" ...
+    /// The kind of its value: "size", "time", "path" ...
     pub word: &'static str,
-    /// Its default as TOML; "required" or "unset" where it has none.
+    /// The default as TOML, or "required" or "unset" if there is none.
     pub default: &'static str,
-    /// The values it may take, for keys that name one of several.
+    /// The valid values, for keys that take one of several names.
     pub choices: &'static [Choice],
-    /// The keys within it, for tables.
+    /// The keys in the table, if the value is a table.
     pub nested: Nested,
 }
 
 impl Key {
-    /// Whether the file must give it.
+    /// Whether the file must contain the key.
     pub fn required(&self) -> bool {
         self.default == "required"
     }
 }
 
-/// Keys within a key.
+/// The tables in the value of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Nested {
-    /// None: a plain value.
+    /// The value is not a table.
     None,
     /// `[name]`.
     Table(Table),
@@ -52,14 +52,14 @@ pub enum Nested {
 /// A table of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// What it is about: the lines of its documentation.
+    /// The topic of the table: the lines of its documentation.
     pub doc: &'static [&'static str],
-    /// Its keys.
+    /// The keys in the table.
     pub keys: &'static [Key],
 }
 
 impl Nested {
-    /// The table, whatever the way it is repeated.
+    /// The table, regardless of how it may be repeated.
     pub fn table(&self) -> Option<Table> {
         match *self {
             Nested::None => None,
@@ -68,25 +68,25 @@ impl Nested {
     }
 }
 
-/// One value of a key that names one of several.
+/// One of the names that a key takes as its value.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// As written in the file.
+    /// The name in the file.
     pub name: &'static str,
-    /// What it means: the lines of its documentation.
+    /// The meaning: the lines of its documentation.
     pub doc: &'static [&'static str],
 }
 
-/// A type that a key's value can have.
+/// A type that the value of a key may have.
 pub trait Value: Sized + PartialEq {
-    /// What kind of value it is, for the reference.
+    /// The kind of value, for the reference.
     const WORD: &'static str;
-    /// The values it may take, if it names one of several.
+    /// The valid values, if the value is one of several names.
     const CHOICES: &'static [Choice] = &[];
-    /// The keys within it, if it is a table.
+    /// The keys in the table, if the value is a table.
     const NESTED: Nested = Nested::None;
 
-    /// Appends the keys whose values differ: `path`, or where it is a table, keys within it.
+    /// Appends the keys whose values differ: `path` itself or, for a table, the keys in it.
     fn differences(&self, other: &Self, path: &str, keys: &mut Vec<String>) {
         if self != other {
             keys.push(path.to_owned());
@@ -153,21 +153,22 @@ impl Value for BTreeMap<String, u32> {
 
 /// A table of the configuration file.
 pub trait Section: Sized {
-    /// What it is about and its keys.
+    /// The topic of the table, and its keys.
     const TABLE: Table;
 }
 
-/// The value that a piece of TOML stands for; used for defaults, which are written as TOML.
+/// Parses a TOML value; used for defaults, which are written as TOML.
 ///
 /// # Panics
-/// If it does not stand for a `T`; a test goes through every default.
+/// If the text is not a valid `T`; a test parses every default.
 pub(crate) fn literal<T: for<'de> Deserialize<'de>>(toml: &str) -> T {
     toml::de::ValueDeserializer::parse(toml)
         .and_then(T::deserialize)
         .unwrap_or_else(|error| panic!("default `{toml}` is not valid: {error}"))
 }
 
-/// Declares a table: `key: Type = default;`. The default is TOML, or `required`, or `unset` for an `Option`.
+/// Declares a table: `key: Type = default;`. The default is TOML, or `required`, or `unset` for an
+/// `Option`.
 macro_rules! section {
     ($(#[doc = $section_doc:literal])+ pub struct $name:ident {
         $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:tt;)*
@@ -229,7 +230,7 @@ macro_rules! default_value {
     };
 }
 
-/// Reads a value of the file as its `FromStr` reads text.
+/// Deserializes a value with the type's `FromStr`.
 macro_rules! read_from_text {
     ($name:ident) => {
         impl<'de> serde::Deserialize<'de> for $name {
@@ -241,7 +242,8 @@ macro_rules! read_from_text {
     };
 }
 
-/// Declares a value that names one of several: `Variant = "name",`. The text after the colon says what they are.
+/// Declares a value that is one of several names: `Variant = "name",`. The text after the colon
+/// says what the names stand for.
 macro_rules! choice {
     ($(#[doc = $enum_doc:literal])+ pub enum $name:ident: $what:literal {
         $($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)*
@@ -253,10 +255,10 @@ macro_rules! choice {
         }
 
         impl $name {
-            /// All of them, in the order of the reference.
+            /// All values, in the order of the reference.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
-            /// The name it has in the configuration file.
+            /// The name in the configuration file.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text),* }
             }
@@ -291,7 +293,7 @@ macro_rules! choice {
 
 pub(crate) use {choice, default_value, read_from_text, section};
 
-/// The index of the choice called `text`, or what to tell the user.
+/// The index of the choice named `text`, or an error message.
 pub(crate) fn choose(what: &str, choices: &[Choice], text: &str) -> Result<usize, String> {
     let names = || choices.iter().map(|choice| choice.name);
     let all = || names().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! Sizes and times as people write them.
+//! Sizes and times as users write them.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,7 +9,7 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// A number of bytes, written `4KiB`, `16MiB`, `1.5GB` or as a plain number of bytes.
 ///
-/// A bare `4K` is refused: half of the storage tools mean 4000 by it and half 4096.
+/// A bare `4K` is rejected, because half of the storage tools mean 4000 by it and half 4096.
 ///
 /// ```
 /// use forebay_config::Size;
@@ -30,32 +30,32 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TimeSpan(pub Nanos);
 
-/// A size or time that cannot be read.
+/// The text is not a size or a time.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {
-    /// Not a size.
+    /// The text is not a size.
     #[error("`{0}` is not a size: write a number and a unit, such as 4KiB, 16MiB or 1.5GB")]
     Size(String),
-    /// `K`, `M`, `G` without saying whether thousands or 1024s are meant.
+    /// `K`, `M`, `G` or `T` without saying whether powers of 1000 or of 1024 are meant.
     #[error(
         "`{text}` is ambiguous: write {number}{unit}iB (powers of 1024) or {number}{unit}B (powers of 1000)"
     )]
     AmbiguousSize {
-        /// What was written.
+        /// The whole text.
         text: String,
-        /// Its number.
+        /// The number in the text.
         number: String,
-        /// Its letter.
+        /// The letter in the text, in upper case.
         unit: char,
     },
-    /// Not a span of time.
+    /// The text is not a time.
     #[error("`{0}` is not a time: write a number and a unit, such as 500us, 10ms, 30s, 5min or 2h")]
     Time(String),
 }
 
 impl Size {
-    /// In bytes.
+    /// The size in bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
@@ -91,7 +91,7 @@ impl fmt::Display for Size {
         let in_units = |exponent: u32| self.0 as f64 / (1u64 << (10 * exponent)) as f64;
         let mut exponent = self.0.ilog2() / 10;
         if in_units(exponent) >= 1023.95 {
-            // Rounded to a tenth, it is one of the next unit.
+            // A value that rounds to 1024.0 takes the next unit.
             exponent = (exponent + 1).min(UNITS.len() as u32);
         }
         let (value, unit) = (in_units(exponent), UNITS[exponent as usize - 1]);
@@ -104,7 +104,7 @@ impl fmt::Display for Size {
 }
 
 impl TimeSpan {
-    /// In nanoseconds.
+    /// The time in nanoseconds.
     pub const fn nanos(self) -> Nanos {
         self.0
     }
@@ -124,19 +124,20 @@ impl FromStr for TimeSpan {
     }
 }
 
-/// `whole.fraction` with one unit, in nanoseconds: `humantime` reads whole numbers only.
+/// Parses `whole.fraction` with one unit into nanoseconds, because `humantime` parses only whole
+/// numbers.
 fn fractional(whole: &str, fraction: &str) -> Option<u64> {
     let digits = fraction.find(|c: char| !c.is_ascii_digit())?;
     let (fraction, unit) = fraction.split_at(digits);
     let unit = unit.trim_start();
-    // (`humantime` would add up any further numbers and units, each of them multiplied by this number.)
+    // `humantime` would add any further numbers and units, each multiplied by this number.
     if !whole.bytes().all(|c| c.is_ascii_digit()) || !unit.chars().all(char::is_alphabetic) {
         return None;
     }
     let one = humantime::parse_duration(&format!("1{unit}")).ok()?.as_nanos();
     let number =
         |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<u128>().ok() };
-    // Further digits are less than a nanosecond of any unit.
+    // Further digits are worth less than a nanosecond in any unit.
     let fraction = &fraction[..fraction.len().min(FRACTION_DIGITS_MAX)];
     let parts = 10u128.pow(fraction.len() as u32);
     let of_fraction = (number(fraction)? * one + parts / 2) / parts;
@@ -144,7 +145,8 @@ fn fractional(whole: &str, fraction: &str) -> Option<u64> {
     (!(whole.is_empty() && fraction.is_empty())).then(|| u64::try_from(nanos).ok()).flatten()
 }
 
-/// Digits of a fraction that are read: their number times a year in nanoseconds fits 128 bits.
+/// Maximum number of digits of a fraction to parse: multiplied by a year in nanoseconds, they fit
+/// in 128 bits.
 const FRACTION_DIGITS_MAX: usize = 20;
 
 impl fmt::Display for TimeSpan {
@@ -251,7 +253,8 @@ mod tests {
         }
     }
 
-    /// One number with a fraction has one unit: what follows it would be multiplied by the number, too.
+    /// A number with a fraction takes only one unit: any text after it would be multiplied by the
+    /// number too.
     #[test]
     fn a_fraction_with_several_units_is_refused() {
         for text in ["1.5h 30min", "0.5s 1s", "1.5 0s", "1.5s1s", "1.5h30min", "1h 1.5min", "1.5s."]
@@ -261,8 +264,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: fractions are exact to the nanosecond. Method: the same number as a whole one of
-        /// nanoseconds, with as many places as the unit has, or fewer.
+        /// Goal: fractions are exact to the nanosecond. Method: compare with the number in whole
+        /// nanoseconds, with at most as many decimal places as the unit has.
         #[test]
         fn fractions_of_units_are_exact(
             whole in 0..1u64 << 20,

@@ -1,5 +1,5 @@
-//! Goal: whatever is wrong with a configuration is refused with its key, its line and a way out.
-//! Method: one file per mistake, and mutations of a file that uses every section.
+//! Goal: every error in a configuration is rejected with its key, its line and a solution. Method:
+//! one file per mistake, and mutations of a file that uses every section.
 
 use forebay_config::Config;
 
@@ -85,11 +85,11 @@ fn every_file_in_the_documentation_is_accepted() {
     assert!(files >= 3, "only {files} examples were found");
 }
 
-/// What is wrong, the file, the line, the key, and what the message must say.
+/// The name of the mistake, the file, the line, the key, and text that the message must contain.
 type Case = (&'static str, &'static str, usize, &'static str, &'static str);
 
 const CASES: &[Case] = &[
-    // Not TOML, not the right shape.
+    // Not TOML, or values of the wrong type.
     ("syntax", "[cache]\ndram = = 1", 2, "", ""),
     ("twice", "[cache]\ndram = '1GiB'\ndram = '2GiB'", 3, "", "duplicate"),
     ("a section that is a value", "cache = 3", 1, "cache", "expected a table: write [cache]"),
@@ -115,7 +115,7 @@ const CASES: &[Case] = &[
         "volume",
         "write [[volume]] in double brackets",
     ),
-    // Names that do not exist.
+    // Unknown names.
     ("an unknown section", "[cahce]", 1, "cahce", "the closest name is `cache`"),
     ("a section like nothing", "[zzzz]", 1, "zzzz", "the names are `cache`"),
     (
@@ -244,7 +244,7 @@ const CASES: &[Case] = &[
         "[shape.z]",
     ),
     ("an unknown device", "[shape.a]\ndevice = 'FloppyDisk'", 2, "shape.a.device", "san"),
-    // Policies that other caches have.
+    // Policies of other caches.
     (
         "ordered",
         "[cache]\nwrite_policy = 'ordered'",
@@ -259,7 +259,7 @@ const CASES: &[Case] = &[
         "cache.write_policy",
         "there is no write policy `journaled-storage`",
     ),
-    // Missing.
+    // Missing keys.
     ("no flash path", "[cache]\n[flash]\nsize = '1GiB'", 2, "flash", "`path` is missing"),
     ("no backing", "[[volume]]\nname = 'x'", 1, "volume.0", "`backing` is missing"),
     // Values out of range.
@@ -343,7 +343,7 @@ const CASES: &[Case] = &[
         "shape.a.percentiles",
         "both values ascend",
     ),
-    // Pairs that contradict each other.
+    // Keys that contradict each other.
     (
         "flash without flash",
         "[cache]\nwrite_policy = 'write-back'\nacknowledge = 'flash'",
@@ -464,8 +464,8 @@ fn a_configuration_without_volumes_can_be_simulated_but_not_served() {
     assert!(error.to_string().contains("[[volume]]"), "{error}");
 }
 
-/// Every byte of the full file is removed, doubled, or replaced in turn; reading must end in an
-/// answer, and an error must have a message.
+/// Removes, doubles or replaces every byte of the full file in turn. Parsing must not panic, and an
+/// error must have a message.
 #[test]
 fn no_mutation_of_a_file_makes_reading_it_panic() {
     let (mut accepted, mut refused) = (0, 0);

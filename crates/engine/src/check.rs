@@ -123,7 +123,7 @@ impl Checker {
         while let Some(event) = self.log.poll_event() {
             match event {
                 Event::Start(StartEvent::Recovered(record)) => {
-                    self.blocks.insert(record.key, (record.position, record.dirty != 0));
+                    self.blocks.insert(record.key, (record.position, !record.dirty.is_empty()));
                 }
                 Event::Start(StartEvent::RecoveredTombstone { key }) => {
                     self.blocks.remove(&key);

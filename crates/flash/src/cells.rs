@@ -29,8 +29,9 @@ use crate::commit::Commit;
 use crate::events::{Event, RecordEvent};
 use crate::format::batch::{BatchEntry, EntryKind, MOVED};
 use crate::geometry::Geometry;
+use crate::granules::Granules;
 use crate::io::Io;
-use crate::key::{BlockKey, Position};
+use crate::key::{BlockKey, Position, RegionIndex};
 use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::BatchSequence;
@@ -77,8 +78,8 @@ impl Note {
         let tombstone = BatchEntry {
             key: self.key,
             kind: EntryKind::Tombstone,
-            valid: 0,
-            dirty: 0,
+            valid: Granules::EMPTY,
+            dirty: Granules::EMPTY,
             offset: 0,
             cell: 0,
             checksum: 0,
@@ -136,9 +137,9 @@ pub(crate) struct Cells {
     /// By cell: the region with the newest entry that names it, as of the last event that its owner
     /// has polled. Until the owner polls an event, `region_of` must return the region that the
     /// owner knows.
-    home: Vec<u32>,
+    home: Vec<RegionIndex>,
     /// Region and block of each `Appended` event that has not been polled, in their order.
-    unheard: VecDeque<(u32, BlockKey)>,
+    unheard: VecDeque<(RegionIndex, BlockKey)>,
     /// By a hash of the block: records in batches, and those whose event has not been polled.
     writing: Box<[u16]>,
     free: VecDeque<u32>,
@@ -165,7 +166,7 @@ impl Cells {
             first_page: geometry.first_cell_page() as u32,
             cell_pages: geometry.block_pages(),
             seed: 0,
-            home: vec![0; cells],
+            home: vec![RegionIndex(0); cells],
             unheard: VecDeque::new(),
             writing: vec![0; if cells == 0 { 0 } else { WRITING }].into_boxed_slice(),
             free: (0..geometry.slots).collect(),
@@ -194,11 +195,11 @@ impl Cells {
         (position.0 - self.first_page) / self.cell_pages
     }
 
-    pub fn home(&self, position: Position) -> u32 {
+    pub fn home(&self, position: Position) -> RegionIndex {
         self.home[self.cell(position) as usize]
     }
 
-    pub fn set_home(&mut self, cell: u32, region: u32) {
+    pub fn set_home(&mut self, cell: u32, region: RegionIndex) {
         self.home[cell as usize] = region;
     }
 
@@ -277,7 +278,7 @@ impl Cells {
 
     /// A record of the block is in a complete batch, and names a cell; its event is emitted. Its
     /// mapping is in the region.
-    pub fn record_resolved(&mut self, region: u32, key: BlockKey) {
+    pub fn record_resolved(&mut self, region: RegionIndex, key: BlockKey) {
         self.unheard.push_back((region, key));
     }
 
@@ -432,8 +433,8 @@ impl Mapping {
             ticket,
             key,
             position,
-            from: 0,
-            region: 0,
+            from: RegionIndex(0),
+            region: RegionIndex(0),
             result: Err(error),
         })
     }

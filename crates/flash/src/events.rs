@@ -1,7 +1,7 @@
 //! The events of the log. They are grouped by what they are about, so that their owner can pass each
 //! group on and match it completely.
 
-use crate::key::{BlockKey, Position};
+use crate::key::{BlockKey, Position, RegionIndex};
 use crate::types::{ExtentId, LogError, Record, RecoveryReport};
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
@@ -39,14 +39,14 @@ pub enum Event {
     /// Release all records in the region, then call `region_released`.
     Reclaim {
         /// Region number, as `Log::region_of` gives it.
-        region: u32,
+        region: RegionIndex,
     },
     /// A region given to `region_released` is free: the advanced tail is durable. The owner of the
     /// index forgets the region's (clean) records only now, because until now recovery would have
     /// returned them. Then it calls `region_forgotten`, and the region is reused.
     RegionFreed {
         /// Region number.
-        region: u32,
+        region: RegionIndex,
     },
     /// The table of active extents is full. Make the backing store of this extent's volume durable,
     /// with one sync that begins from now on (writes that are in flight then do not matter), then call
@@ -101,9 +101,9 @@ pub enum RecordEvent {
         /// As given.
         position: Position,
         /// The region where it was.
-        from: u32,
+        from: RegionIndex,
         /// The region where it is; `region_of` returns it too, from now on.
-        region: u32,
+        region: RegionIndex,
         /// How it ended.
         result: Outcome,
     },

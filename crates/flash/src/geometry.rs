@@ -7,11 +7,13 @@
 
 use crate::format::batch::entries_max;
 use crate::format::superblock::Superblock;
+use crate::granules::Granules;
+use crate::key::RegionIndex;
 use crate::layout::Layout;
 use crate::types::LogError;
 use core::fmt;
 
-/// Most granules in a block: masks are 16 bits wide.
+/// Most granules in a block: a set of granules ([`Granules`]) has 16 bits.
 pub const GRANULES_MAX: u32 = 16;
 /// One more than the largest page number a `Position` may hold.
 pub const POSITIONS_MAX: u64 = u32::MAX as u64;
@@ -341,17 +343,16 @@ impl Geometry {
         let sixteenth = self.block_size / GRANULES_MAX;
         if sixteenth > 512 { sixteenth } else { 512 }
     }
-    /// The mask with every granule of a block set.
-    pub const fn full_mask(&self) -> u16 {
-        let granules = self.block_size >> self.granule_bytes().trailing_zeros();
-        ((1u32 << granules) - 1) as u16
+    /// All granules of a block.
+    pub const fn all_granules(&self) -> Granules {
+        Granules::range(0, self.block_size >> self.granule_bytes().trailing_zeros())
     }
     /// Bytes of a payload with these valid granules.
-    pub const fn payload_bytes(&self, valid: u16) -> u32 {
-        valid.count_ones() * self.granule_bytes()
+    pub const fn payload_bytes(&self, valid: Granules) -> u32 {
+        valid.count() * self.granule_bytes()
     }
     /// Pages of a payload with these valid granules.
-    pub const fn payload_pages(&self, valid: u16) -> u32 {
+    pub const fn payload_pages(&self, valid: Granules) -> u32 {
         // Pages are a power of two, which the processor divides by faster when told so.
         (self.payload_bytes(valid) + self.page_size - 1) >> self.page_size.trailing_zeros()
     }
@@ -383,12 +384,12 @@ impl Geometry {
     pub const fn usable_pages(&self) -> u32 {
         self.region_pages - self.directory_pages
     }
-    /// First page of the directory of region number `region`.
-    pub const fn directory_start(&self, region: u32) -> u32 {
+    /// First page of the directory of the region.
+    pub const fn directory_start(&self, region: RegionIndex) -> u32 {
         self.region_start(region) + self.usable_pages()
     }
-    /// First page of region number `region`.
-    pub const fn region_start(&self, region: u32) -> u32 {
-        self.first_region_page() + region * self.region_pages
+    /// First page of the region.
+    pub const fn region_start(&self, region: RegionIndex) -> u32 {
+        self.first_region_page() + region.0 * self.region_pages
     }
 }

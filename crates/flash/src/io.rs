@@ -3,6 +3,7 @@
 
 use crate::events::Event;
 use crate::geometry::Geometry;
+use crate::granules::Granules;
 use crate::operation::LogOperation;
 use crate::sabotage::Sabotage;
 use crate::types::LogStats;
@@ -105,7 +106,7 @@ impl Io {
     }
 
     /// Adds the payload of a frame to the next write, up to the end of its last page.
-    pub fn add_payload(&mut self, frame: Frame, valid: u16) {
+    pub fn add_payload(&mut self, frame: Frame, valid: Granules) {
         payload_segments(&self.geometry, frame, valid, &mut self.segments);
         let bytes = self.geometry.payload_pages(valid) * self.geometry.page_size;
         self.add_void(bytes - self.geometry.payload_bytes(valid));
@@ -146,7 +147,7 @@ impl Io {
     }
 
     /// Requests the checksum of a frame's payload.
-    pub fn checksum(&mut self, operation: LogOperation, seed: u32, frame: Frame, valid: u16) {
+    pub fn checksum(&mut self, operation: LogOperation, seed: u32, frame: Frame, valid: Granules) {
         payload_segments(&self.geometry, frame, valid, &mut self.segments);
         let effect = Effect::Checksum { token: operation.token(), seed };
         self.effects.push_slice(effect, &self.segments);
@@ -159,14 +160,10 @@ fn meta_segment(buffer: usize, offset: u32, length: u32) -> Segment {
 }
 
 /// The valid granules of a frame as runs of bytes.
-fn payload_segments(g: &Geometry, frame: Frame, valid: u16, out: &mut Vec<Segment>) {
+fn payload_segments(g: &Geometry, frame: Frame, valid: Granules, out: &mut Vec<Segment>) {
     let granule = g.granule_bytes();
-    let mut rest = u32::from(valid);
-    while rest != 0 {
-        let first = rest.trailing_zeros();
-        let run = (rest >> first).trailing_ones();
-        rest &= !(((1u32 << run) - 1) << first);
-        let place = Place::Frame { frame, offset: first * granule };
-        out.push(Segment { place, length: run * granule });
+    for run in valid.runs() {
+        let place = Place::Frame { frame, offset: run.start * granule };
+        out.push(Segment { place, length: (run.end - run.start) * granule });
     }
 }

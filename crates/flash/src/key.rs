@@ -62,6 +62,37 @@ impl Position {
     }
 }
 
+/// The number of a region on the flash device, from 0 on. A [`RegionSequence`](crate::RegionSequence)
+/// numbers the uses of regions instead. It prints as the bare number, also in debug output.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct RegionIndex(pub u32);
+
+impl RegionIndex {
+    /// Its index in a list of all regions.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The regions of a device with this number of regions, by ascending number.
+    pub fn all(regions: u32) -> impl Iterator<Item = RegionIndex> {
+        (0..regions).map(RegionIndex)
+    }
+}
+
+impl fmt::Debug for RegionIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for RegionIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +110,11 @@ mod tests {
     #[should_panic(expected = "48 bits")]
     fn a_block_number_that_would_run_into_the_volume_is_refused() {
         let _ = BlockKey::new(Volume(0), 1 << 48);
+    }
+
+    #[test]
+    fn a_region_prints_as_a_bare_number() {
+        let regions: Vec<_> = RegionIndex::all(3).collect();
+        assert_eq!(format!("{} {regions:?}", regions[2]), "2 [0, 1, 2]");
     }
 }

@@ -163,12 +163,14 @@ impl LiveRecords {
 mod tests {
     use super::*;
     use crate::format::batch::EntryKind;
+    use crate::granules::Granules;
     use forebay_block::Volume;
     use std::collections::BTreeMap;
 
     fn entry(block: u64, cell: u32, checksum: u32) -> BatchEntry {
         let key = BlockKey::new(Volume(0), block);
-        BatchEntry { key, kind: EntryKind::Data, valid: 1, dirty: 0, offset: 0, cell, checksum }
+        let (valid, dirty) = (Granules(1), Granules::EMPTY);
+        BatchEntry { key, kind: EntryKind::Data, valid, dirty, offset: 0, cell, checksum }
     }
 
     /// Random records and removals, against maps that say the same in the plainest way.

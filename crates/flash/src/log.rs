@@ -18,7 +18,7 @@ use crate::directory::Directories;
 use crate::events::{AnswerKind, Event, MarkAnswer, RecordEvent};
 use crate::geometry::Geometry;
 use crate::io::{BATCH_BUFFERS, Io};
-use crate::key::{BlockKey, Position};
+use crate::key::{BlockKey, Position, RegionIndex};
 use crate::placement::Placement;
 use crate::recovery::{HowToRecover, Recovery};
 use crate::remains::Remains;
@@ -124,7 +124,7 @@ impl Log {
     /// the log has failed, and [`RecordEvent::AppendRefused`] that the record was taken back.
     ///
     /// # Panics
-    /// If a mask has granules that a block does not have, or in the slots layout lost ones ([`Append::dirty`]).
+    /// If the record has granules that a block does not have, or in the slots layout lost ones ([`Append::dirty`]).
     pub fn append(&mut self, append: Append) {
         let refusal = self.refusal();
         let Some(queued) = Queued::admit(&append, refusal, &mut self.io) else { return };
@@ -212,7 +212,7 @@ impl Log {
     ///
     /// # Panics
     /// If the region is not being reclaimed.
-    pub fn region_released(&mut self, region: u32) {
+    pub fn region_released(&mut self, region: RegionIndex) {
         self.placement.regions.release(region, self.commit.complete_batch());
         self.pump();
     }
@@ -222,7 +222,7 @@ impl Log {
     ///
     /// # Panics
     /// If it is not the oldest region that was freed and is not forgotten.
-    pub fn region_forgotten(&mut self, region: u32) {
+    pub fn region_forgotten(&mut self, region: RegionIndex) {
         self.placement.regions.forget(region);
         self.pump();
     }
@@ -321,7 +321,7 @@ impl Log {
     /// # Panics
     /// If the mapping has no granule: such a record must be unmapped.
     pub fn remap(&mut self, mapping: Mapping) -> bool {
-        assert!(mapping.valid != 0, "a mapping without a granule");
+        assert!(!mapping.valid.is_empty(), "a mapping without a granule");
         if self.takes_no_notes() {
             self.io.tell(mapping.refused(self.error.unwrap_or(IoError::Shutdown)));
             return true;

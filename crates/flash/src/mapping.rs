@@ -19,6 +19,7 @@
 
 use crate::events::{Event, StartEvent};
 use crate::format::batch::{BatchEntry, BatchHeader, EntryKind, MOVED};
+use crate::granules::Granules;
 use crate::key::BlockKey;
 use crate::live_records::{LiveRecord, LiveRecords};
 use crate::recovery::{Recovery, RecoveryStep, Restored};
@@ -221,9 +222,9 @@ impl Recovery {
             let (key, position) = (entry.key, log.cells.position(entry.cell));
             let clean =
                 sequence <= self.superblock.clean_before || self.voids(key.volume(), sequence);
-            let dirty = if clean { 0 } else { entry.dirty };
+            let dirty = if clean { Granules::EMPTY } else { entry.dirty };
             let active = log.activity.contains(key);
-            if dirty == 0 && (active || self.distrusts(key.volume(), sequence)) {
+            if dirty.is_empty() && (active || self.distrusts(key.volume(), sequence)) {
                 self.report.distrusted += 1;
                 self.report.tombstones += 1;
                 if active {
@@ -251,7 +252,8 @@ mod tests {
     use forebay_block::Volume;
 
     fn entry(block: u64, valid: u16, dirty: u16) -> BatchEntry {
-        let kind = if valid == 0 { EntryKind::Tombstone } else { EntryKind::Data };
+        let (valid, dirty) = (Granules(valid), Granules(dirty));
+        let kind = if valid.is_empty() { EntryKind::Tombstone } else { EntryKind::Data };
         let key = BlockKey::new(Volume(0), block);
         BatchEntry { key, kind, valid, dirty, offset: 0, cell: 0, checksum: 0 }
     }

@@ -6,7 +6,7 @@ use crate::commit::{Commit, SuperblockWriter};
 use crate::directory::Directories;
 use crate::geometry::Geometry;
 use crate::io::Io;
-use crate::key::{BlockKey, Position};
+use crate::key::{BlockKey, Position, RegionIndex};
 use crate::regions::Regions;
 use crate::types::Options;
 use forebay_effect::IoError;
@@ -174,11 +174,11 @@ impl Placement {
     }
 
     /// The number of the position's region; in the slots layout, of the region with its mapping.
-    pub fn region_of(&self, position: Position, geometry: &Geometry) -> u32 {
+    pub fn region_of(&self, position: Position, geometry: &Geometry) -> RegionIndex {
         if geometry.has_slots() {
             return self.cells.home(position);
         }
-        (position.0 - geometry.first_region_page()) / geometry.region_pages
+        RegionIndex((position.0 - geometry.first_region_page()) / geometry.region_pages)
     }
 
     /// The start value of a payload's checksum.

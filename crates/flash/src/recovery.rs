@@ -27,6 +27,7 @@ use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
 use crate::io::{Io, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
+use crate::key::RegionIndex;
 use crate::layout::Layout;
 use crate::mapping::Mapped;
 use crate::probe::Probe;
@@ -133,7 +134,7 @@ pub(crate) struct Recovery {
     /// Sabotage: batches of every epoch count.
     pub any_epoch: bool,
     /// The region that each scan's buffer is for.
-    lanes: [u32; SCANS as usize],
+    lanes: [RegionIndex; SCANS as usize],
     /// Buffer of the first scan; the walk's, the chunk's and those of directories are behind the
     /// last.
     buffers: usize,
@@ -224,7 +225,7 @@ impl Recovery {
             scan: Vec::new(),
             live_regions: 0,
             any_epoch: false,
-            lanes: [0; SCANS as usize],
+            lanes: [RegionIndex(0); SCANS as usize],
             buffers,
             chunk_pages: chunk_pages(geometry, options),
             region_sequence: RegionSequence::FIRST,
@@ -271,7 +272,7 @@ impl Recovery {
     /// The region with this sequence, if it is there and counts.
     pub fn live(&self, sequence: RegionSequence) -> Option<&Scan> {
         let tail = self.superblock.tail_region;
-        let scan = &self.scan[sequence.region(self.scan.len() as u32) as usize];
+        let scan = &self.scan[sequence.region(self.scan.len() as u32).index()];
         let counts = scan.present
             && scan.sequence == sequence
             && (tail..tail + self.regions()).contains(&sequence)
@@ -507,7 +508,7 @@ impl Recovery {
     fn read_regions(&mut self, log: &mut Restored) {
         self.step = RecoveryStep::Regions { left: log.io.geometry.regions };
         for lane in 0..SCANS.min(log.io.geometry.regions) {
-            self.lanes[lane as usize] = lane;
+            self.lanes[lane as usize] = RegionIndex(lane);
             self.read_region(log, lane);
         }
     }
@@ -521,9 +522,9 @@ impl Recovery {
     fn region_read(&mut self, log: &mut Restored, buffer: usize, left: u32) {
         let lane = buffer - self.buffers;
         self.scan_region(log, buffer, self.lanes[lane]);
-        self.lanes[lane] += SCANS;
+        self.lanes[lane].0 += SCANS;
         self.step = RecoveryStep::Regions { left };
-        if self.lanes[lane] < log.io.geometry.regions {
+        if self.lanes[lane].0 < log.io.geometry.regions {
             self.read_region(log, lane as u32);
         }
         if left > 0 {
@@ -551,7 +552,7 @@ impl Recovery {
     }
 
     /// Takes the region's header, or its first batch's header if that is newer or alone.
-    fn scan_region(&mut self, log: &mut Restored, buffer: usize, region: u32) {
+    fn scan_region(&mut self, log: &mut Restored, buffer: usize, region: RegionIndex) {
         let page = log.io.geometry.region_start(region);
         let (first, second) = log.io.buffers[buffer].split_at(log.io.geometry.page_size as usize);
         let mut scan = Scan::default();
@@ -591,7 +592,7 @@ impl Recovery {
                 };
             }
         }
-        self.scan[region as usize] = scan;
+        self.scan[region.index()] = scan;
     }
 
     /// Begins the next epoch in the contents of the superblock: the log that was found ends with

@@ -12,11 +12,13 @@
 //! in the regions given back is durable, too. The tail follows when the cache has forgotten the region's records: until then its index may
 //! lead readers there.
 
+use core::ops::{Range, RangeInclusive};
+
 use crate::commit::{Commit, SuperblockWriter};
 use crate::events::Event;
 use crate::geometry::Geometry;
 use crate::io::Io;
-use crate::key::{BlockKey, Position};
+use crate::key::{BlockKey, Position, RegionIndex};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
 use crate::types::Options;
@@ -124,15 +126,15 @@ impl Regions {
         self.head = head;
     }
 
-    /// Fills in the regions in use, `tail` to `head`, that the walk of a recovery has not read. The
-    /// log ends with batch `end`, and the tail begins with batch `tail_batch`.
+    /// Fills in the regions in use that the walk of a recovery has not read. The first of them begins
+    /// with the first of these batches, and the log ends with the last.
     pub fn add_unread(
         &mut self,
-        tail: RegionSequence,
-        head: RegionSequence,
-        tail_batch: BatchSequence,
-        end: BatchSequence,
+        regions: Range<RegionSequence>,
+        batches: RangeInclusive<BatchSequence>,
     ) {
+        let Range { start: tail, end: head } = regions;
+        let (tail_batch, end) = batches.into_inner();
         self.continue_at(tail, head);
         let mut first_batch = end.next();
         for sequence in tail.until(head).rev() {
@@ -150,8 +152,8 @@ impl Regions {
 
     /// The newest batch written so far, up to `complete`, to a region: a record there, or in the
     /// slots layout a record with its mapping there, is not of a later batch.
-    pub fn newest_batch(&self, region: u32, complete: BatchSequence) -> BatchSequence {
-        let next = self.all[region as usize].sequence.next();
+    pub fn newest_batch(&self, region: RegionIndex, complete: BatchSequence) -> BatchSequence {
+        let next = self.all[region.index()].sequence.next();
         match next < self.end() {
             // (Its last batches may have failed, with the log.)
             true => {
@@ -163,18 +165,18 @@ impl Regions {
     }
 
     /// The region number of a sequence.
-    pub fn number(&self, sequence: RegionSequence) -> u32 {
+    pub fn number(&self, sequence: RegionSequence) -> RegionIndex {
         sequence.region(self.all.len() as u32)
     }
 
     /// The state of the region in the place that this sequence has.
     pub fn place(&self, sequence: RegionSequence) -> &Region {
-        &self.all[self.number(sequence) as usize]
+        &self.all[self.number(sequence).index()]
     }
 
     pub fn place_mut(&mut self, sequence: RegionSequence) -> &mut Region {
         let number = self.number(sequence);
-        &mut self.all[number as usize]
+        &mut self.all[number.index()]
     }
 
     /// The first region that is not in use.
@@ -261,7 +263,7 @@ impl Regions {
             self.open = true;
             self.next_page = 0;
         }
-        let page = self.first_page + number * self.region_pages + self.next_page;
+        let page = self.first_page + number.0 * self.region_pages + self.next_page;
         self.next_page += pages + u32::from(opens);
         (self.head, page, opens)
     }
@@ -281,13 +283,13 @@ impl Regions {
 
     /// The cache releases a region; the records that supersede its records are in batches up to
     /// `complete`.
-    pub fn release(&mut self, region: u32, complete: BatchSequence) {
-        let sequence = self.all[region as usize].sequence;
+    pub fn release(&mut self, region: RegionIndex, complete: BatchSequence) {
+        let sequence = self.all[region.index()].sequence;
         let asked_for = (self.released..self.reclaiming).contains(&sequence)
             && self.number(sequence) == region
-            && !self.all[region as usize].released;
+            && !self.all[region.index()].released;
         assert!(asked_for, "region {region} is not being reclaimed");
-        self.all[region as usize].released = true;
+        self.all[region.index()].released = true;
         self.release_batch = complete;
         while self.released < self.reclaiming && self.place(self.released).released {
             self.released = self.released.next();
@@ -295,7 +297,7 @@ impl Regions {
     }
 
     /// The cache has forgotten the region, which is the oldest of those freed.
-    pub fn forget(&mut self, region: u32) {
+    pub fn forget(&mut self, region: RegionIndex) {
         let oldest = self.tail < self.freed && self.number(self.tail) == region;
         assert!(oldest, "region {region} is not the oldest of those freed");
         self.tail = self.tail.next();
@@ -324,15 +326,15 @@ impl Regions {
         }
     }
 
-    pub fn payload_seed(&self, region: u32, key: BlockKey, position: Position) -> u32 {
+    pub fn payload_seed(&self, region: RegionIndex, key: BlockKey, position: Position) -> u32 {
         let mut name = [0; 12];
         name[..8].copy_from_slice(&key.0.to_le_bytes());
         name[8..].copy_from_slice(&position.0.to_le_bytes());
-        crc32c::crc32c_append(self.all[region as usize].seed, &name)
+        crc32c::crc32c_append(self.all[region.index()].seed, &name)
     }
 
     /// The next region to request from the cache, if one is needed and may be requested.
-    fn next_reclaim(&mut self, complete: BatchSequence, wanted: bool) -> Option<u32> {
+    fn next_reclaim(&mut self, complete: BatchSequence, wanted: bool) -> Option<RegionIndex> {
         let outstanding = self.reclaiming - self.released;
         let coming = u64::from(self.free()) + (self.reclaiming - self.tail);
         let short = wanted && coming < self.reserve;

@@ -3,6 +3,7 @@
 //!
 //! All of them print as the bare number, also in debug output.
 
+use crate::key::RegionIndex;
 use core::fmt;
 use core::ops::{Add, Sub};
 
@@ -102,8 +103,8 @@ impl RegionSequence {
     ///
     /// # Panics
     /// If `regions` is 0.
-    pub const fn region(self, regions: u32) -> u32 {
-        (self.0 % regions as u64) as u32
+    pub const fn region(self, regions: u32) -> RegionIndex {
+        RegionIndex((self.0 % regions as u64) as u32)
     }
 
     /// The uses of regions from this one on, before `end`.
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn regions_are_used_in_turn() {
         let uses = RegionSequence(2).until(RegionSequence(2) + 4);
-        let regions: Vec<u32> = uses.map(|sequence| sequence.region(3)).collect();
+        let regions: Vec<u32> = uses.map(|sequence| sequence.region(3).0).collect();
         assert_eq!(regions, [2, 0, 1, 2]);
         assert_eq!(RegionSequence(6) - RegionSequence(2), 4);
     }

@@ -1,6 +1,7 @@
 //! The inputs of the log, and the results of a start.
 
 use crate::binding::Binding;
+use crate::granules::Granules;
 use crate::key::{BlockKey, Position};
 use crate::layout::Layout;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
@@ -109,12 +110,12 @@ pub struct Append {
     /// Valid granules; only these are written. Without any, the frame is not read. If none is dirty
     /// either, it is a *tombstone*: every older record of the block is void, and the position is
     /// [`Position::NONE`].
-    pub valid: u16,
+    pub valid: Granules,
     /// Dirty granules. They must be *all* dirty granules of the block: a newer record replaces an
     /// older one as a whole. Those that are not valid are permanently *lost*: they can be read
     /// neither here nor from the backing store (log layout only). A granule appended as clean means
     /// that the backing store durably holds the same data, or that the block's extent is active.
-    pub dirty: u16,
+    pub dirty: Granules,
     /// The block's frame in DRAM; pinned until the event.
     pub frame: Frame,
     /// Whether a caller waits for it: the batch is closed as soon as no other is being written.
@@ -129,9 +130,9 @@ pub struct Record {
     /// Where its payload starts.
     pub position: Position,
     /// Valid granules; they follow one another in the payload.
-    pub valid: u16,
+    pub valid: Granules,
     /// Dirty granules (0 when the record was declared clean since); those that are not valid are lost.
-    pub dirty: u16,
+    pub dirty: Granules,
     /// CRC-32C of the payload, continued from `Log::payload_seed`.
     pub checksum: u32,
     /// Sequence of its batch.
@@ -153,9 +154,9 @@ pub struct Mapping {
     /// The place of its payload, which does not change.
     pub position: Position,
     /// Valid granules.
-    pub valid: u16,
+    pub valid: Granules,
     /// Granules dirty now.
-    pub dirty: u16,
+    pub dirty: Granules,
     /// CRC-32C of the payload, as in its `Appended` event.
     pub checksum: u32,
 }

@@ -2,6 +2,7 @@
 
 use crate::events::{Event, StartEvent};
 use crate::format::batch::{BatchEntry, BatchHeader, EntryKind};
+use crate::granules::Granules;
 use crate::key::Position;
 use crate::recovery::{Recovery, RecoveryStep, Restored};
 use crate::regions::{Region, region_seed};
@@ -238,11 +239,11 @@ impl Recovery {
             let lacks = self.lacks(key.volume());
             let has = lacks.is_some_and(|has| header.sequence <= has);
             let clean = header.sequence <= self.superblock.clean_before || voided || has;
-            let dirty = if clean { 0 } else { entry.dirty };
-            let record = entry.kind == EntryKind::Data || dirty != 0;
+            let dirty = if clean { Granules::EMPTY } else { entry.dirty };
+            let record = entry.kind == EntryKind::Data || !dirty.is_empty();
             let active = record && log.activity.contains(key);
             let distrusted = active || self.distrusts(key.volume(), header.sequence);
-            if !record || distrusted && dirty == 0 {
+            if !record || distrusted && dirty.is_empty() {
                 self.report.distrusted += u64::from(record);
                 if active {
                     log.activity.distrust(key);
@@ -258,7 +259,7 @@ impl Recovery {
                 log.activity.record_appended(key);
             }
             self.report.records += 1;
-            self.report.lost += u64::from(dirty & !entry.valid != 0);
+            self.report.lost += u64::from(!(dirty & !entry.valid).is_empty());
             log.io.tell(Event::Start(StartEvent::Recovered(Record {
                 key,
                 position: position_of(header, entry),

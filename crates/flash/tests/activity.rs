@@ -4,8 +4,8 @@
 use crate::common::{Rig, Rng, answer, key, marked, options, tiny, tombstone};
 use forebay_effect::{Frame, IoError};
 use forebay_flash::{
-    AnswerKind, Append, BatchSequence, BlockKey, Event, ExtentId, Geometry, MarkAnswer, Options,
-    RecordEvent, Start, StartEvent,
+    AnswerKind, Append, BatchSequence, BlockKey, Event, ExtentId, Geometry, Granules, MarkAnswer,
+    Options, RecordEvent, RegionIndex, Start, StartEvent,
 };
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ struct Model {
     /// Blocks with a direct write in flight (version).
     writing: BTreeMap<u64, u64>,
     retiring: Vec<ExtentId>,
-    reclaiming: Vec<u32>,
+    reclaiming: Vec<RegionIndex>,
     free_frames: Vec<u32>,
     version: u64,
     trusted: u64,
@@ -71,8 +71,8 @@ impl Model {
         rig.log.append(Append {
             ticket: u64::from(frame),
             key: key(block),
-            valid: rig.geometry.full_mask(),
-            dirty: 0,
+            valid: rig.geometry.all_granules(),
+            dirty: Granules::EMPTY,
             frame: Frame(frame),
             urgent: frame.is_multiple_of(2),
         });
@@ -292,9 +292,9 @@ fn a_stale_record_stays_stale_if_the_newer_one_is_taken_back() {
     let mut rig = Rig::formatted(tiny(), options());
     let append = |rig: &mut Rig, version| {
         rig.fill(0, key(0), version);
-        let valid = rig.geometry.full_mask();
+        let valid = rig.geometry.all_granules();
         let (ticket, key, frame) = (0, key(0), Frame(0));
-        rig.log.append(Append { ticket, key, valid, dirty: 0, frame, urgent: false });
+        rig.log.append(Append { ticket, key, valid, dirty: Granules::EMPTY, frame, urgent: false });
     };
     append(&mut rig, 1);
     rig.log.close_batch();
@@ -557,7 +557,7 @@ fn records_before_the_clean_mark_come_back_clean_and_later_ones_dirty() {
     assert!(events.contains(&answer(10, AnswerKind::CleanMarked, Ok(()))));
     rig.log.sync(11);
     rig.settle();
-    let dirty: Vec<u16> = rig
+    let dirty: Vec<Granules> = rig
         .restart(Start::RECOVER)
         .settle()
         .iter()
@@ -566,7 +566,7 @@ fn records_before_the_clean_mark_come_back_clean_and_later_ones_dirty() {
             _ => None,
         })
         .collect();
-    assert_eq!(dirty, [0, rig.geometry.full_mask()]);
+    assert_eq!(dirty, [Granules::EMPTY, rig.geometry.all_granules()]);
 }
 
 #[test]
@@ -596,7 +596,7 @@ fn a_clean_mark_is_answered_when_the_superblock_that_holds_it_is_durable() {
     else {
         panic!("{events:?}")
     };
-    assert_eq!((record.key, record.dirty), (key(0), 0));
+    assert_eq!((record.key, record.dirty), (key(0), Granules::EMPTY));
 }
 
 #[test]
@@ -622,7 +622,7 @@ fn a_clean_mark_never_reaches_into_the_next_epoch() {
         panic!("{events:?}")
     };
     assert_eq!(record.sequence, BatchSequence::FIRST);
-    assert_eq!(record.dirty, rig.geometry.full_mask());
+    assert_eq!(record.dirty, rig.geometry.all_granules());
 }
 
 #[test]
@@ -639,7 +639,7 @@ fn a_clean_mark_does_not_reach_what_is_appended_after_it_while_a_batch_is_writte
     let dirty: Vec<bool> = events
         .iter()
         .filter_map(|e| match e {
-            Event::Start(StartEvent::Recovered(r)) => Some(r.dirty != 0),
+            Event::Start(StartEvent::Recovered(r)) => Some(r.dirty != Granules::EMPTY),
             _ => None,
         })
         .collect();

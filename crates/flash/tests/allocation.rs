@@ -4,7 +4,7 @@ mod common;
 
 use common::{Rig, key};
 use forebay_effect::Frame;
-use forebay_flash::{Append, Event, Geometry, Options};
+use forebay_flash::{Append, Event, Geometry, Granules, Options};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -45,8 +45,15 @@ fn appending_allocates_nothing_after_the_start() {
             // By now every queue has grown to what it needs.
             before = ALLOCATIONS.with(Cell::get);
         }
-        let (valid, frame) = (geometry.full_mask(), Frame((n % 64) as u32));
-        log.append(Append { ticket: n, key: key(n), valid, dirty: 0, frame, urgent: n % 7 == 0 });
+        let (valid, frame) = (geometry.all_granules(), Frame((n % 64) as u32));
+        log.append(Append {
+            ticket: n,
+            key: key(n),
+            valid,
+            dirty: Granules::EMPTY,
+            frame,
+            urgent: n % 7 == 0,
+        });
         if n % 50 == 0 {
             log.sync(n);
         }

@@ -5,8 +5,8 @@ use crate::common::{Flash, Rig, Rng, answer, key, options, tiny};
 use forebay_block::Volume;
 use forebay_effect::Frame;
 use forebay_flash::{
-    AnswerKind, Append, Binding, DirectoryCounts, Event, Geometry, Options, RecordEvent, Start,
-    StartEvent,
+    AnswerKind, Append, Binding, DirectoryCounts, Event, Geometry, Granules, Options, RecordEvent,
+    RegionIndex, Start, StartEvent,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 struct Entry {
     block: u64,
     version: u64,
-    region: Option<u32>,
+    region: Option<RegionIndex>,
 }
 
 /// The device as a cache would use it, and what must be true of it.
@@ -33,7 +33,7 @@ struct Model {
     version: u64,
     ticket: u64,
     /// Regions the log asked for and that are not released yet.
-    asked: Vec<u32>,
+    asked: Vec<RegionIndex>,
     syncs: HashMap<u64, usize>,
     /// Entries before this index may be gone: their regions were released.
     released: usize,
@@ -112,17 +112,17 @@ impl Model {
         }
         let block = rng.below(12);
         let frame = Frame((self.ticket % u64::from(rig.options.frames)) as u32);
-        let full = rig.geometry.full_mask();
+        let full = rig.geometry.all_granules();
         let tombstone = rng.one_in(8);
         let valid = match rng.below(3) {
-            _ if tombstone => 0,
-            0 => full & (1 + rng.below(u64::from(full)) as u16),
+            _ if tombstone => Granules::EMPTY,
+            0 => full & Granules(1 + rng.below(full.0.into()) as u16),
             _ => full,
         };
-        let valid = if valid == 0 && !tombstone { full } else { valid };
+        let valid = if valid.is_empty() && !tombstone { full } else { valid };
         self.version += 1;
-        let version = if valid == 0 { 0 } else { self.version };
-        if valid == 0 {
+        let version = if valid.is_empty() { 0 } else { self.version };
+        if valid.is_empty() {
             // The block was written to its backing store, durably, past the log.
             self.backing.insert(block, self.version);
             self.counts.tombstones += 1;
@@ -227,7 +227,7 @@ impl Model {
 /// What is there without the directories.
 fn without_directories(mut flash: Flash, geometry: Geometry) -> Flash {
     let page = geometry.page_size as usize;
-    for region in 0..geometry.regions {
+    for region in RegionIndex::all(geometry.regions) {
         let from = geometry.directory_start(region) as usize * page;
         let length = geometry.directory_pages as usize * page;
         flash.current[from..from + length].fill(0);

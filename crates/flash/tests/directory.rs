@@ -4,8 +4,8 @@ use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::{Effect, Frame};
 use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::{
-    Append, Event, Geometry, LogError, OnDamage, Options, RecordEvent, RecoveryProgress,
-    RecoveryReport, RegionSequence, Start, StartEvent,
+    Append, Event, Geometry, Granules, LogError, OnDamage, Options, RecordEvent, RecoveryProgress,
+    RecoveryReport, RegionIndex, RegionSequence, Start, StartEvent,
 };
 
 const PAGE: usize = 4096;
@@ -18,7 +18,7 @@ fn geometry() -> Geometry {
 
 /// The place of a region's directory.
 fn directory(region: u32) -> usize {
-    geometry().directory_start(region) as usize * PAGE
+    geometry().directory_start(RegionIndex(region)) as usize * PAGE
 }
 
 /// Synced batches of two entries each, three to a region; of blocks from 0 on.
@@ -117,7 +117,7 @@ fn of_full_regions_a_start_reads_headers_and_directories_only() {
     let report = outcome.report();
     assert_eq!((report.batches, report.records, report.regions_used), (10, 20, 4));
     for region in 0..3 {
-        let from = geometry().region_start(region);
+        let from = geometry().region_start(RegionIndex(region));
         let of: Vec<u32> = (from..from + 11).filter(|p| outcome.read.contains(p)).collect();
         assert_eq!(of, [from, from + 1, from + 10], "region {region}");
     }
@@ -258,13 +258,13 @@ fn a_check_holds_directories_against_headers() {
         let mut flash = rig.flash.clone();
         let at = directory(1);
         let mut contents = RegionContents::default();
-        let page = geometry().directory_start(1);
+        let page = geometry().directory_start(RegionIndex(1));
         let bytes = flash.current[at..at + PAGE].to_vec();
         let uuid = b"0123456789abcdef";
         let header = DirectoryHeader::decode(&bytes, uuid, page, &geometry(), &mut contents);
         match change {
             0 => contents.entries[3].checksum ^= 1,
-            1 => contents.entries[3].dirty ^= 1,
+            1 => contents.entries[3].dirty.0 ^= 1,
             _ => contents.entries[3].key = key(99),
         }
         let mut bytes = vec![0; PAGE];
@@ -292,7 +292,7 @@ fn a_directory_is_not_believed_before_its_batches_are_known_durable() {
     // What a cut leaves of it: the directory, the next region, and not the second batch. (The sync
     // that the directory led to counts for the fourth batch, which is behind that cut.)
     let mut flash = rig.flash.clone();
-    let region = geometry().region_start(1) as usize * PAGE;
+    let region = geometry().region_start(RegionIndex(1)) as usize * PAGE;
     let forged = |flash: &mut Flash, page: usize| {
         // The fourth batch was written before any sync: its headers know of nothing.
         for at in [page, page + PAGE] {
@@ -386,7 +386,14 @@ fn regions_too_full_of_tombstones_get_no_directory() {
         for n in 0..64 {
             let (valid, frame) = (0, Frame(0));
             let urgent = n == 63;
-            rig.log.append(Append { ticket: n, key: key(n), valid, dirty: 0, frame, urgent });
+            rig.log.append(Append {
+                ticket: n,
+                key: key(n),
+                valid: Granules(valid),
+                dirty: Granules::EMPTY,
+                frame,
+                urgent,
+            });
         }
         appended += 64;
         rig.settle();
@@ -437,8 +444,15 @@ fn directories_on_their_way_hold_no_more_than_two_regions_up() {
     let mut given = 0;
     for n in 0..20 {
         let frame = Frame(n as u32);
-        let valid = rig.geometry.full_mask();
-        rig.log.append(Append { ticket: n, key: key(n), valid, dirty: 0, frame, urgent: true });
+        let valid = rig.geometry.all_granules();
+        rig.log.append(Append {
+            ticket: n,
+            key: key(n),
+            valid,
+            dirty: Granules::EMPTY,
+            frame,
+            urgent: true,
+        });
     }
     // Everything ends at once but directories.
     let mut waiting = std::collections::VecDeque::new();

@@ -8,8 +8,8 @@ use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::{Superblock, bindings_max};
 use forebay_flash::{
-    BatchSequence, Binding, BlockKey, EpochStart, Event, Geometry, RecordEvent, RegionSequence,
-    Start, StartEvent, SuperblockGeneration,
+    BatchSequence, Binding, BlockKey, EpochStart, Event, Geometry, Granules, RecordEvent,
+    RegionSequence, Start, StartEvent, SuperblockGeneration,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -80,8 +80,8 @@ fn batch() -> (BatchHeader, [BatchEntry; 3]) {
     let dead = BatchEntry {
         key: BlockKey::new(Volume(1), 2),
         kind,
-        valid,
-        dirty,
+        valid: Granules(valid),
+        dirty: Granules(dirty),
         offset: 0,
         cell: 0,
         checksum: 0,
@@ -90,8 +90,8 @@ fn batch() -> (BatchHeader, [BatchEntry; 3]) {
     let data = BatchEntry {
         key: BlockKey::new(Volume(3), 4),
         kind,
-        valid,
-        dirty,
+        valid: Granules(valid),
+        dirty: Granules(dirty),
         offset: 1,
         cell: 0,
         checksum: 0xAABBCCDD,
@@ -100,8 +100,8 @@ fn batch() -> (BatchHeader, [BatchEntry; 3]) {
     let lost = BatchEntry {
         key,
         kind: EntryKind::Lost,
-        valid: 0,
-        dirty: 0x90,
+        valid: Granules::EMPTY,
+        dirty: Granules(0x90),
         offset: 0,
         cell: 0,
         checksum: 0,
@@ -386,7 +386,7 @@ fn a_directory_that_does_not_add_up_is_refused() {
     assert_eq!(decode(&|c| c.batches = vec![1, 2]), wrong("payload offset"));
     assert_eq!(decode(&|c| c.entries[1].offset = 2), wrong("payload offset"));
     assert_eq!(decode(&|c| c.entries[1].cell = 1), wrong("location of a payload"));
-    assert_eq!(decode(&|c| c.entries[1].dirty = 0x100), wrong("entry"));
+    assert_eq!(decode(&|c| c.entries[1].dirty = Granules(0x100)), wrong("entry"));
     // Nine pages are left behind a region's header; three batches of two pages fit, five do not.
     let many = |n: usize| {
         move |c: &mut RegionContents| {
@@ -407,8 +407,8 @@ fn the_checksum_of_a_payload_has_this_value() {
     rig.log.append(forebay_flash::Append {
         ticket: 0,
         key: key(9),
-        valid,
-        dirty: 0,
+        valid: Granules(valid),
+        dirty: Granules::EMPTY,
         frame,
         urgent: true,
     });
@@ -484,7 +484,7 @@ fn a_check_finds_what_the_log_holds_and_writes_nothing() {
             _ => {}
         }
     }
-    assert_eq!(dirty.into_iter().collect::<Vec<_>>(), [(key(0), tiny().full_mask())]);
+    assert_eq!(dirty.into_iter().collect::<Vec<_>>(), [(key(0), tiny().all_granules())]);
     assert!(check.history.is_empty(), "a check writes nothing");
 }
 

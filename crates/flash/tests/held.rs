@@ -3,7 +3,9 @@
 use crate::common::{Rig, key, marked, options, tiny, tombstone, unmarked};
 use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
-use forebay_flash::{Append, BlockKey, Event, ExtentId, Geometry, MarkAnswer, Start, StartEvent};
+use forebay_flash::{
+    Append, BlockKey, Event, ExtentId, Geometry, Granules, MarkAnswer, Start, StartEvent,
+};
 
 /// A block of another volume than `key` gives.
 fn other(block: u64) -> BlockKey {
@@ -13,8 +15,8 @@ fn other(block: u64) -> BlockKey {
 /// Appends a clean record at once.
 fn append_clean(rig: &mut Rig, frame: u32, key: BlockKey, version: u64) {
     rig.fill(frame, key, version);
-    let (ticket, valid, frame) = (frame.into(), rig.geometry.full_mask(), Frame(frame));
-    rig.log.append(Append { ticket, key, valid, dirty: 0, frame, urgent: true });
+    let (ticket, valid, frame) = (frame.into(), rig.geometry.all_granules(), Frame(frame));
+    rig.log.append(Append { ticket, key, valid, dirty: Granules::EMPTY, frame, urgent: true });
 }
 
 /// The extents of block 0 of both volumes are marked and could leave; the first has a clean record. A mark

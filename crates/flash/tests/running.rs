@@ -4,8 +4,8 @@ use crate::common::{Rig, answer, key, options, tiny};
 use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
 use forebay_flash::{
-    AnswerKind, Append, BatchSequence, Binding, Event, MarkAnswer, Position, Record, RecordEvent,
-    Start, StartEvent,
+    AnswerKind, Append, BatchSequence, Binding, Event, Granules, MarkAnswer, Position, Record,
+    RecordEvent, RegionIndex, Start, StartEvent,
 };
 
 fn tickets(events: &[Event]) -> Vec<u64> {
@@ -124,7 +124,7 @@ fn payloads_read_back_and_fail_for_another_block_or_place() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let full = rig.geometry.full_mask();
+    let full = rig.geometry.all_granules();
     for (p, c) in &found {
         assert!(rig.read(key(5), *p, full, *c).is_some());
         assert!(rig.read(key(6), *p, full, *c).is_none(), "another block's");
@@ -150,7 +150,7 @@ fn regions_are_asked_for_in_order_and_reused_only_behind_a_durable_tail() {
             }
         }
     }
-    let expected: Vec<_> = (0..asked.len() as u32).map(|n| n % 4).collect();
+    let expected: Vec<_> = (0..asked.len() as u32).map(|n| RegionIndex(n % 4)).collect();
     assert_eq!(asked, expected);
     assert!(asked.len() > 30);
     assert_eq!(rig.log.stats().regions_reclaimed, asked.len() as u64);
@@ -217,8 +217,8 @@ fn a_region_is_written_again_only_when_it_is_forgotten() {
         }
     }
     assert!(appended < 40, "what was freed is written though it is not forgotten");
-    assert_eq!(freed, [0], "no other is asked for meanwhile");
-    rig.log.region_forgotten(0);
+    assert_eq!(freed, [RegionIndex(0)], "no other is asked for meanwhile");
+    rig.log.region_forgotten(RegionIndex(0));
     let more = events(&mut rig);
     assert!(
         more.iter().any(|e| matches!(e, Event::Record(RecordEvent::Appended { .. }))),
@@ -231,7 +231,7 @@ fn a_region_is_written_again_only_when_it_is_forgotten() {
 #[should_panic(expected = "region 1 is not the oldest of those freed")]
 fn regions_are_forgotten_in_order() {
     let mut rig = Rig::formatted(tiny(), options());
-    rig.log.region_forgotten(1);
+    rig.log.region_forgotten(RegionIndex(1));
 }
 
 #[test]
@@ -260,8 +260,8 @@ fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
     let lost = Append {
         ticket: 101,
         key: key(1),
-        valid: 0,
-        dirty: 0x81,
+        valid: Granules::EMPTY,
+        dirty: Granules(0x81),
         frame: Frame(u32::MAX),
         urgent: true,
     };
@@ -286,7 +286,7 @@ fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
     }
     let newest = |n| records.iter().rfind(|r| r.key == key(n)).expect("a record of the block");
     assert_eq!(again.version(newest(0)), 2);
-    assert_eq!((newest(1).valid, newest(1).dirty), (0, 0x81));
+    assert_eq!((newest(1).valid, newest(1).dirty), (Granules::EMPTY, Granules(0x81)));
 }
 
 #[test]
@@ -308,7 +308,9 @@ fn what_is_inserted_again_takes_only_room_to_spare() {
     rig.reinsert(100, key(0), 2);
     hear(&mut rig, &mut appended, &mut refused);
     assert_eq!((&*appended, &*refused), (&[0, 100][..], &[][..]), "there is room");
-    assert!(rig.log.stats().carried_bytes == u64::from(rig.log.payload_bytes(tiny().full_mask())));
+    assert!(
+        rig.log.stats().carried_bytes == u64::from(rig.log.payload_bytes(tiny().all_granules()))
+    );
     for n in 1..40 {
         rig.append(n, key(n), 1, true);
         hear(&mut rig, &mut appended, &mut refused);
@@ -350,9 +352,9 @@ fn asking_for_a_region_gives_even_the_one_being_filled() {
     rig.settle();
     rig.log.reclaim();
     rig.log.reclaim();
-    assert_eq!(rig.settle(), [Event::Reclaim { region: 0 }]);
-    rig.log.region_released(0);
-    assert_eq!(rig.settle(), [Event::RegionFreed { region: 0 }]);
+    assert_eq!(rig.settle(), [Event::Reclaim { region: RegionIndex(0) }]);
+    rig.log.region_released(RegionIndex(0));
+    assert_eq!(rig.settle(), [Event::RegionFreed { region: RegionIndex(0) }]);
     assert_eq!(rig.log.stats().regions_free, 4);
 }
 
@@ -424,8 +426,8 @@ fn partial_blocks_take_only_the_pages_they_need() {
     rig.log.append(forebay_flash::Append {
         ticket: 0,
         key: key(9),
-        valid,
-        dirty: 2,
+        valid: Granules(valid),
+        dirty: Granules(2),
         frame,
         urgent: true,
     });
@@ -437,8 +439,8 @@ fn partial_blocks_take_only_the_pages_they_need() {
     let record = forebay_flash::Record {
         key: key(9),
         position,
-        valid,
-        dirty: 2,
+        valid: Granules(valid),
+        dirty: Granules(2),
         checksum,
         sequence: BatchSequence::FIRST,
         adds: false,
@@ -453,8 +455,8 @@ fn a_tombstone_takes_no_payload() {
     rig.log.append(forebay_flash::Append {
         ticket: 0,
         key: key(9),
-        valid: 0,
-        dirty: 0,
+        valid: Granules::EMPTY,
+        dirty: Granules::EMPTY,
         frame,
         urgent: true,
     });

@@ -4,7 +4,8 @@ use crate::common::{Rig, Rng, answer, key, options, tiny};
 use forebay_block::Volume;
 use forebay_effect::Frame;
 use forebay_flash::{
-    AnswerKind, Append, BlockKey, Event, Geometry, RecoveryReport, Sealed, Start, StartEvent,
+    AnswerKind, Append, BlockKey, Event, Geometry, Granules, RecoveryReport, Sealed, Start,
+    StartEvent,
 };
 
 /// Volumes 1 and 2 are bound; the former is that of [`key`].
@@ -19,8 +20,8 @@ fn bound(geometry: Geometry) -> Rig {
 fn append(rig: &mut Rig, ticket: u64, key: BlockKey, dirty: bool) {
     let frame = Frame(ticket as u32 % rig.options.frames);
     rig.fill(frame.0, key, ticket);
-    let valid = rig.geometry.full_mask();
-    let dirty = if dirty { valid } else { 0 };
+    let valid = rig.geometry.all_granules();
+    let dirty = if dirty { valid } else { Granules::EMPTY };
     rig.log.append(Append { ticket, key, valid, dirty, frame, urgent: true });
     rig.settle();
 }
@@ -37,7 +38,7 @@ fn start(rig: &Rig, how: Start) -> (Vec<(BlockKey, bool)>, Box<RecoveryReport>, 
         match event {
             Event::Start(StartEvent::Recovered(r)) => {
                 found.retain(|f: &(BlockKey, bool)| f.0 != r.key);
-                found.push((r.key, r.dirty != 0));
+                found.push((r.key, r.dirty != Granules::EMPTY));
             }
             Event::Start(StartEvent::RecoveredTombstone { key }) => found.retain(|f| f.0 != key),
             Event::Start(StartEvent::Ready(r)) => report = Some(r),

@@ -7,8 +7,8 @@
 use crate::common::{Rig, Rng, answer, key, marked, options, tiny};
 use forebay_effect::Frame;
 use forebay_flash::{
-    AnswerKind, Append, Event, Geometry, LogError, Mapping, Options, Position, RecordEvent, Start,
-    StartEvent,
+    AnswerKind, Append, Event, Geometry, Granules, LogError, Mapping, Options, Position,
+    RecordEvent, RegionIndex, Start, StartEvent,
 };
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ struct Index {
     stored: BTreeMap<u64, u64>,
     syncs: BTreeMap<u64, BTreeMap<u64, u64>>,
     /// The region being emptied, and the moves under way.
-    moving: Option<(u32, u32)>,
-    asked: Vec<u32>,
+    moving: Option<(RegionIndex, u32)>,
+    asked: Vec<RegionIndex>,
     version: u64,
     ticket: u64,
     sync_ticket: u64,
@@ -72,9 +72,9 @@ impl Index {
         self.ticket += 1;
         let frame = Frame((ticket % u64::from(rig.options.frames)) as u32);
         rig.fill(frame.0, key(block), version);
-        let valid = rig.geometry.full_mask();
+        let valid = rig.geometry.all_granules();
         let clean = rng.one_in(3);
-        let dirty = if clean { 0 } else { valid };
+        let dirty = if clean { Granules::EMPTY } else { valid };
         rig.log.append(Append {
             ticket,
             key: key(block),
@@ -130,13 +130,13 @@ impl Index {
         for (&block, held) in &self.held {
             if rig.log.region_of(held.position) == region && !held.unmapping {
                 left += 1;
-                let full = rig.geometry.full_mask();
+                let full = rig.geometry.all_granules();
                 under_way += u32::from(rig.log.remap(Mapping {
                     ticket: 1 << 40,
                     key: key(block),
                     position: held.position,
                     valid: full,
-                    dirty: if held.clean { 0 } else { full },
+                    dirty: if held.clean { Granules::EMPTY } else { full },
                     checksum: held.checksum,
                 }));
             }
@@ -205,7 +205,7 @@ impl Index {
                     // (Panics unless the payload is whole.)
                     let version = rig.version(r);
                     let (position, checksum) = (r.position, r.checksum);
-                    let (clean, unmapping) = (r.dirty == 0, false);
+                    let (clean, unmapping) = (r.dirty == Granules::EMPTY, false);
                     let held = Held { version, position, checksum, clean, unmapping };
                     let twice = self.held.insert(r.key.block().0, held);
                     assert!(twice.is_none(), "a block is given once");
@@ -391,9 +391,16 @@ fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
     let mut rig = Rig::formatted(slots(), options());
     rig.log.mark_active(key(0), 1);
     assert_eq!(rig.settle(), [marked(1)]);
-    let (valid, frame) = (rig.geometry.full_mask(), Frame(2));
+    let (valid, frame) = (rig.geometry.all_granules(), Frame(2));
     rig.fill(frame.0, key(0), 1);
-    rig.log.append(Append { ticket: 2, key: key(0), valid, dirty: 0, frame, urgent: true });
+    rig.log.append(Append {
+        ticket: 2,
+        key: key(0),
+        valid,
+        dirty: Granules::EMPTY,
+        frame,
+        urgent: true,
+    });
     let events = rig.settle();
     let [Event::Record(RecordEvent::Appended { position: cell, .. })] = events[..] else {
         panic!("{events:?}")
@@ -404,8 +411,7 @@ fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
     assert_eq!(rig.settle(), [answer(9, AnswerKind::Synced, Ok(()))]);
     let mut rig = rig.restart(Start::RECOVER);
     let dirty_records = |events: &[Event]| {
-        let dirty =
-            |e: &&Event| matches!(e, Event::Start(StartEvent::Recovered(r)) if r.dirty != 0);
+        let dirty = |e: &&Event| matches!(e, Event::Start(StartEvent::Recovered(r)) if r.dirty != Granules::EMPTY);
         events.iter().filter(dirty).count()
     };
     assert_eq!(dirty_records(&rig.settle()), 1);

@@ -1,4 +1,5 @@
-//! How long dividing a cache among volumes takes: measuring 32 volumes, and searching their shares.
+//! How long it takes to divide a cache among volumes: to measure 32 volumes, and to search for
+//! their shares.
 //!
 //!     cargo bench -p forebay-plan --bench partition
 
@@ -67,7 +68,7 @@ fn problem(profile: &PartitionProfile, sizes: Sizes, units: Sizes, goal: Goal) -
     Problem::new(options, curves, models)
 }
 
-/// The shortest of five runs, in seconds.
+/// The shortest time of five runs, in seconds.
 fn shortest<T>(mut work: impl FnMut() -> T) -> f64 {
     let run = |_| {
         let started = Instant::now();

@@ -1,4 +1,4 @@
-//! How long planning takes: measuring a workload, and then asking for every combination of the
+//! How long planning takes: to measure a workload, and then to plan for every combination of the
 //! default catalogue over a range of budgets.
 //!
 //!     cargo bench -p forebay-plan
@@ -49,7 +49,7 @@ fn profile(requests: &[Request], write_back: bool) -> Profile {
     builder.finish().expect("there are few blocks")
 }
 
-/// The shortest of five runs, in seconds.
+/// The shortest time of five runs, in seconds.
 fn shortest<T>(mut work: impl FnMut() -> T) -> f64 {
     let run = |_| {
         let started = Instant::now();

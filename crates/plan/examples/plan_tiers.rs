@@ -12,7 +12,7 @@ use forebay_plan::{
 /// Runs the example.
 pub fn main() -> Result<(), PlanError> {
     // The workload: 400,000 reads of 4 KiB from 1 GiB, some blocks far more often than others.
-    // (`forebay-trace` reads traces of real ones.)
+    // (`forebay-trace` reads traces of real workloads.)
     let mut profile = ProfileBuilder::new(ProfileOptions::default())?;
     let (volume, op, flags, length) = (Volume(0), Op::Read, Flags::NONE, 4096);
     let mut random = 1u64;
@@ -24,7 +24,8 @@ pub fn main() -> Result<(), PlanError> {
     }
     let profile = profile.finish()?;
 
-    // What to buy in front of a slow hard disk, for a fifth of what it costs to hold all in DRAM.
+    // Plan for a slow hard disk. The budget is a fifth of what it would cost to hold everything in
+    // DRAM.
     let catalogue = Catalogue::default();
     let mut combinations = catalogue.combinations().to_vec();
     combinations.retain(|combination| combination.backing == "SlowHDD");

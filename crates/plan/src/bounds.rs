@@ -1,4 +1,4 @@
-//! How far a latency estimated from a sample may be off.
+//! Confidence bounds of a latency that was estimated from a sample.
 
 use forebay_locality::Interval;
 
@@ -6,12 +6,12 @@ use crate::counts::HitCounts;
 use crate::hierarchy::Hierarchy;
 
 impl Hierarchy {
-    /// Where the mean latency of tiers of `blocks` blocks is, in microseconds; `None` where the
+    /// Bounds of the mean latency with tiers of `blocks` blocks, in microseconds; `None` if the
     /// counts are exact.
     ///
-    /// The parts of a sample are judged one by one; what they differ by says how uncertain their
-    /// mean is (batch means). That covers which blocks happened to be sampled, not how well the
-    /// model describes the world.
+    /// Each part of the sample is evaluated on its own; the spread of the results gives the
+    /// uncertainty of their mean (batch means). The bounds cover the choice of the sampled blocks,
+    /// not how well the model matches real devices.
     pub fn mean_latency_us_bounds<H: HitCounts + ?Sized>(
         &self,
         counts: &H,

@@ -8,7 +8,7 @@ use crate::counts::HitCounts;
 use crate::hierarchy::Hierarchy;
 
 /// Compares the tiers below the first with growing the first until it is as fast (Bhandari 2024,
-/// section 4.3.6, of two tiers).
+/// section 4.3.6, which treats two tiers).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct BreakEven {
     /// Size in bytes of the smallest single tier that is as fast as this choice.
@@ -25,8 +25,8 @@ pub struct BreakEven {
 }
 
 impl BreakEven {
-    /// For tiers of `sizes`. `None` without a tier below the first, or where the first tier alone
-    /// is as fast, or where no single tier is.
+    /// Compares tiers of `sizes`. Returns `None` if there is no tier below the first, if the first
+    /// tier alone is as fast, or if no single tier is.
     pub fn find<H: HitCounts + ?Sized>(
         counts: &H,
         hierarchy: &Hierarchy,
@@ -72,9 +72,10 @@ mod tests {
 
     #[test]
     fn the_ratio_is_tier_2_over_the_growth_it_spares() {
-        // The dissertation's example in units: 5 of tier 1 and 20 of tier 2 are as fast as 10 of
-        // tier 1 alone, so tier 1 must cost 4 times as much. Here reads that hit up to 5, 10 and
-        // 25 units: hits in tier 2 are slower than in tier 1, so that 10 units match.
+        // The dissertation's example in units: 5 units of tier 1 and 20 of tier 2 are as fast as 10
+        // of tier 1 alone, so tier 1 must cost 4 times as much. Here the hits end at 5, 10 and 25
+        // units, with 1 hit beyond 10: a hit in tier 2 is slower than one in tier 1, so 10 units
+        // are as fast.
         let at = vec![(5 * 256, 500, 0), (10 * 256, 800, 0), (25 * 256, 801, 0)];
         let counts = Steps { reads: 1000, writes: 0, at, footprint: 25 * 256 };
         let h = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", WritePolicy::WriteThrough);
@@ -100,7 +101,7 @@ mod tests {
         let of = |tier: usize| cost.unit_usd(tier, &h.tiers[tier], &h.tiers[0]);
         let mean = (5.0 * of(1) + 20.0 * of(2)) / 25.0;
         assert!((b.price_ratio - of(0) / mean).abs() < 1e-9);
-        // A tier between that is not bought does not matter.
+        // An intermediate tier that is not bought does not matter.
         let without =
             BreakEven::find(&counts, &h, &cost, &[Units(5), Units(0), Units(20)]).unwrap();
         assert_eq!(without.price_ratio_needed, 4.0);

@@ -1,4 +1,4 @@
-//! Budgets: in dollars, or in percent of what fitting everything would cost.
+//! Budgets: in dollars, or as a percentage of the cost of a cache that holds everything.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use crate::catalogue::Catalogue;
 use crate::cost::CostModel;
 use crate::counts::HitCounts;
 
-/// What may be spent on tiers.
+/// The amount that may be spent on tiers.
 ///
 /// ```
 /// use forebay_plan::Budget;
@@ -23,7 +23,7 @@ pub enum Budget {
     Fraction(f64),
 }
 
-/// A text that is no budget.
+/// A text that is not a budget.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{0}` is not a budget: write an amount in dollars, such as 250, or a percentage of the \
@@ -48,7 +48,7 @@ impl FromStr for Budget {
 }
 
 impl Budget {
-    /// In US dollars, for a workload with these `counts`.
+    /// The budget in US dollars, for a workload with these `counts`.
     pub fn usd<H: HitCounts + ?Sized>(
         self,
         counts: &H,
@@ -62,15 +62,15 @@ impl Budget {
     }
 }
 
-/// What a first tier of the catalogue's first DRAM device costs that holds every block the
-/// workload accesses, in US dollars.
+/// The cost in US dollars of a tier 1 that holds every block the workload accesses, made of the
+/// catalogue's first DRAM device.
 pub fn full_usd<H: HitCounts + ?Sized>(counts: &H, catalogue: &Catalogue, cost: &CostModel) -> f64 {
     let units = cost.units_for(counts.footprint_blocks()).0 as f64;
     catalogue.reference_device().map_or(0.0, |dram| units * cost.unit_usd(0, dram, dram))
 }
 
-/// `count` budgets from the smallest useful to `highest_usd`, evenly spaced on a logarithmic
-/// scale: for a picture of plan against budget.
+/// `count` budgets from `lowest_usd` to `highest_usd`, evenly spaced on a logarithmic scale, to
+/// plot plans against budgets. Only `highest_usd` if `count` is below 2 or the range is empty.
 pub fn budget_range(lowest_usd: f64, highest_usd: f64, count: usize) -> Vec<f64> {
     let ratio = highest_usd / lowest_usd;
     if count < 2 || !ratio.is_finite() || ratio <= 1.0 {

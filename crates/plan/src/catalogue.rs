@@ -1,4 +1,4 @@
-//! The catalogue: which devices can be bought, and which of them are combined.
+//! The catalogue: the devices that can be bought, and their combinations.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use crate::device::{Device, DeviceKind};
 use crate::error::PlanError;
 
-/// Devices and the combinations of them that are considered.
+/// Devices and the combinations of them to consider.
 ///
 /// ```
 /// use forebay_plan::Catalogue;
@@ -21,12 +21,12 @@ use crate::error::PlanError;
 pub struct Catalogue {
     devices: Vec<Device>,
     combinations: Vec<Combination>,
-    /// Whether the file has combinations, which say which devices are backing stores. Otherwise every device that
-    /// keeps its contents is taken for one in turn.
+    /// Whether the file lists combinations, which say which devices are backing stores. Otherwise
+    /// every non-volatile device is tried as the backing store.
     names_combinations: bool,
 }
 
-/// Tiers, fastest first, in front of a backing store: names of devices.
+/// Tiers, fastest first, and the backing store behind them, as names of devices.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Combination {
     /// The tiers' devices, tier 1 first.
@@ -62,7 +62,7 @@ impl Default for Catalogue {
 }
 
 impl Catalogue {
-    /// The default catalogue's file, to be copied and edited.
+    /// The default catalogue as a file to copy and edit.
     pub const DEFAULT_TOML: &str = include_str!("catalogue.toml");
 
     /// Reads a catalogue from a TOML file.
@@ -78,8 +78,8 @@ impl Catalogue {
     /// Reads a catalogue from TOML text.
     ///
     /// # Errors
-    /// If the text is not TOML, has an unknown key, names a device twice or not at all, or holds
-    /// a value that cannot be, such as a price below zero.
+    /// If the text is not TOML, has an unknown key, has a device without a name or two of the same
+    /// name, or has an impossible value, such as a negative price.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         check_keys(text)?;
         let file: File = toml::from_str(text).map_err(|e| syntax(text, &e))?;
@@ -113,12 +113,12 @@ impl Catalogue {
         &self.combinations
     }
 
-    /// The combinations of these tiers, fastest first, in front of these backing stores, by the names
-    /// in the catalogue. No tiers: all that the catalogue combines.
+    /// The combinations of these tiers, fastest first, in front of each of these backing stores.
+    /// Both are names in the catalogue. Without tiers: the combinations that the catalogue lists.
     ///
     /// # Errors
-    /// If the catalogue has no such device or combination, or no backing store is named where the
-    /// catalogue combines none with these tiers.
+    /// If the catalogue has no such device or combination, or if `backing` is empty although
+    /// `tiers` are given or the catalogue lists no combinations.
     pub fn combine(
         &self,
         tiers: &[String],
@@ -145,7 +145,8 @@ impl Catalogue {
     /// The device called `name`.
     ///
     /// # Errors
-    /// If there is none; the message names all devices, and the nearest one if it is near.
+    /// If there is none; the message names all devices, and suggests a similar name if there is
+    /// one.
     pub fn device(&self, name: &str) -> Result<&Device, PlanError> {
         self.devices.iter().find(|d| d.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.devices.iter().map(|d| d.name.as_str()).collect();
@@ -153,8 +154,8 @@ impl Catalogue {
         })
     }
 
-    /// The first DRAM device, by whose price budgets in percent are understood; the first device
-    /// where there is no DRAM.
+    /// The first DRAM device, or the first device if there is no DRAM. Its price is the basis of
+    /// budgets in percent.
     pub fn reference_device(&self) -> Option<&Device> {
         self.devices.iter().find(|d| d.kind == DeviceKind::Dram).or(self.devices.first())
     }
@@ -185,7 +186,7 @@ impl Catalogue {
     }
 
     /// Every pair of a DRAM tier and a slower DRAM or flash tier, in front of every slower
-    /// device that keeps its contents; single tiers where no second tier is slower.
+    /// non-volatile device; single tiers where there is no slower second tier.
     fn sensible_pairs(&self) -> Vec<Combination> {
         let slower = |a: &Device, b: &Device| a.read_latency_us > b.read_latency_us;
         let mut found = Vec::new();
@@ -214,7 +215,7 @@ impl Catalogue {
     }
 }
 
-/// Refuses unknown keys by name, line and nearest known key.
+/// Rejects unknown keys, with the line and the most similar known key.
 fn check_keys(text: &str) -> Result<(), PlanError> {
     let root = DeTable::parse(text).map_err(|e| syntax(text, &e))?;
     known(text, root.get_ref(), &FILE_KEYS)?;
@@ -248,8 +249,8 @@ fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count() + 1
 }
 
-/// The end of a message about the unknown `name`: the name that was probably meant, if one is near, and all
-/// names.
+/// The end of a message about the unknown `name`: all known names, and the one that was probably
+/// meant if one is similar.
 fn suggestion(name: &str, what: &str, known: &[&str]) -> String {
     let all = known.join(", ");
     match forebay_names::nearest(name, known.iter().copied()) {

@@ -14,7 +14,7 @@ use crate::ratio::{HitMiss, Tradeoff};
 use crate::search::{Found, cydonia, exhaustive};
 use crate::space::Space;
 
-/// The best that one combination of devices gives for the budget.
+/// The best purchase that one combination of devices allows within the budget.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Choice {
     /// The tiers to buy.
@@ -22,9 +22,10 @@ pub struct Choice {
     pub purchase: Purchase,
     /// The single tier of the same cost and the same tier-1 device (tables call it "one tier, same cost").
     pub baseline: Purchase,
-    /// The single tier that the whole budget buys, of the same tier-1 device. Where the formulas and a judge
-    /// differ, it may turn out to be faster than the choice. If it is only one unit larger than the baseline,
-    /// the baseline stands for it, so that nobody judges both.
+    /// The single tier, of the same tier-1 device, that the whole budget buys. It may turn out to
+    /// be faster than the choice where a judge disagrees with the formulas. If it is only one unit
+    /// larger than the baseline, this is a copy of the baseline, so that the judge need not
+    /// evaluate both.
     #[serde(skip)]
     pub whole_budget: Purchase,
     /// Latency that the choice saves, as a fraction of the baseline's latency.
@@ -45,7 +46,7 @@ pub struct Choice {
     pub evaluations: u64,
 }
 
-/// The best sizes of one combination; none if all wear out too fast.
+/// Finds the best sizes of one combination; `None` if all of them wear out too fast.
 pub(crate) fn choose<H: HitCounts + ?Sized>(
     counts: &H,
     space: &Space<'_>,
@@ -88,7 +89,7 @@ pub(crate) fn choose<H: HitCounts + ?Sized>(
     };
     let single = enduring.single_tier();
     if !single_us.is_finite() {
-        // It is compared with, not bought: flash that wears out, too.
+        // The single tier is for comparison, not for purchase: it may be flash that wears out.
         let judged = analytic.mean_latency_us(hierarchy, &single);
         single_us = judged.unwrap_or(f64::INFINITY);
     }

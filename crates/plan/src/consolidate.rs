@@ -1,49 +1,48 @@
 //! Do workloads fit together in one cache? (Koller, *Improving Caches in
 //! Consolidated Environments*, 2012, section 4.2)
 //!
-//! What a workload needs is the effective reuse set of its largest phase
-//! ([`forebay_locality::PhaseTree`]). What several need together is more than the sum: blocks that
-//! one of them accesses once and never again push out blocks that another would have reused. This
-//! **wastage** of workload *i* on workload *j* grows with how fast *i* floods the cache, and
-//! shrinks with how fast *j* comes back to its blocks:
-//!
+//! A workload needs the effective reuse set of its largest phase ([`forebay_locality::PhaseTree`]).
+//! Several workloads together need more than the sum: blocks that one of them accesses once and
+//! never again push out blocks that another would have reused. This **wastage** of workload *i* on
+//! workload *j* grows with the rate at which *i* floods the cache, and shrinks with the rate at
+//! which *j* reuses its blocks:
 //! ```text
 //! W(i -> j) = ceil(ERSS_j F_i / (F_i + R_j))      F, R: per access of all workloads
 //! ```
 //!
-//! They are **isolated** from one another in a cache of C blocks iff the sum of all ERSS and of
-//! all wastage is C at most. That wastage adds up over pairs is a simplification of the source,
-//! and so is the formula: in an LRU cache the wastage may exceed the ERSS, which the formula never
-//! does. Measure the merged trace as well.
+//! They are **isolated** from one another in a cache of C blocks iff the sum of all ERSS and all
+//! wastage is at most C. The source simplifies twice: it adds up the wastage of all pairs, and its
+//! formula never exceeds the ERSS, while in an LRU cache the wastage may. Measure the merged trace
+//! as well.
 
-/// What a workload demands of a shared cache, in its largest phase.
+/// The demand of a workload on a shared cache, in its largest phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Demand {
     /// The effective reuse set size.
     pub erss_blocks: u64,
     /// Accesses to blocks that the phase has accessed before.
     pub reuses: u64,
-    /// Accesses to blocks that the phase accesses once only.
+    /// Accesses to blocks that the phase accesses only once.
     pub floods: u64,
     /// Accesses of all workloads during the phase.
     pub together: u64,
 }
 
 impl Demand {
-    /// Reuses for each access of all workloads (definition 5), how little others disturb it; 0
-    /// without any access.
+    /// Reuses per access of all workloads (definition 5): how little others disturb this workload.
+    /// 0 without accesses.
     pub fn reuse_rate(&self) -> f64 {
         self.reuses as f64 / self.together.max(1) as f64
     }
 
-    /// Floods for each access of all workloads (definition 6), how much it disturbs others; 0
-    /// without any access.
+    /// Floods per access of all workloads (definition 6): how much this workload disturbs others. 0
+    /// without accesses.
     pub fn flood_rate(&self) -> f64 {
         self.floods as f64 / self.together.max(1) as f64
     }
 
-    /// The wastage of this workload on `other`, in blocks (definition 7). One that neither floods
-    /// nor is reused wastes nothing.
+    /// The wastage of this workload on `other`, in blocks (definition 7); 0 if this workload has no
+    /// floods.
     ///
     /// ```
     /// use forebay_plan::Demand;
@@ -52,7 +51,7 @@ impl Demand {
     /// assert_eq!(scan.wastage_on(&looping), 250);
     /// ```
     pub fn wastage_on(&self, other: &Demand) -> u64 {
-        // In whole numbers, so that what divides evenly is not rounded up.
+        // Integer arithmetic, so that exact quotients are not rounded up.
         let flooding = u128::from(self.floods) * u128::from(other.together);
         let reusing = u128::from(other.reuses) * u128::from(self.together);
         match flooding + reusing {
@@ -63,7 +62,7 @@ impl Demand {
     }
 }
 
-/// What workloads need together, and what they do to one another.
+/// The joint demand of several workloads, and their effect on one another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Consolidation {
     demands: Vec<Demand>,
@@ -93,22 +92,22 @@ impl Consolidation {
         (0..self.demands.len()).map(|from| self.pair(from, on)).sum()
     }
 
-    /// What they need by themselves: the sum of their ERSS.
+    /// The sum of the ERSS of all workloads, each on its own, in blocks.
     pub fn erss_blocks(&self) -> u64 {
         self.demands.iter().map(|d| d.erss_blocks).sum()
     }
 
-    /// All wastage (definition 8).
+    /// The sum of all wastage, in blocks (definition 8).
     pub fn wastage_blocks(&self) -> u64 {
         (0..self.demands.len()).map(|from| self.caused_by(from)).sum()
     }
 
-    /// The smallest cache in which they are isolated.
+    /// The smallest cache in which the workloads are isolated, in blocks.
     pub fn needed_blocks(&self) -> u64 {
         self.erss_blocks() + self.wastage_blocks()
     }
 
-    /// Whether they are isolated from one another in a cache of `blocks` (definition 9).
+    /// Whether the workloads are isolated from one another in a cache of `blocks` (definition 9).
     pub fn is_isolated(&self, blocks: u64) -> bool {
         self.needed_blocks() <= blocks
     }
@@ -125,8 +124,8 @@ mod tests {
 
     #[test]
     fn two_web_servers_need_more_than_the_sum_of_both() {
-        // Figure 4.4: 155 and 251 MB by themselves, 431 together: 25 are wasted. The rates are not
-        // published; these give as much.
+        // Figure 4.4: 155 and 251 MB alone, 431 MB together, so 25 MB are wasted. The rates are not
+        // published; these give the same result.
         let a = demand(155, 450, 21);
         let b = demand(251, 480, 43);
         let both = Consolidation::new(vec![a, b]);

@@ -1,4 +1,4 @@
-//! What tiers cost, metadata included (Bhandari 2024, section 3.2.1).
+//! The cost of tiers, metadata included (Bhandari 2024, section 3.2.1).
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use crate::device::Device;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Units(pub u64);
 
-/// Bytes of metadata that a block needs, by the tier that it is in.
+/// Bytes of metadata that a block needs, depending on its tier.
 ///
 /// ```
 /// use forebay_plan::Metadata;
@@ -22,11 +22,11 @@ pub struct Units(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata([u32; METADATA_TIERS]);
 
-/// So many tiers can differ; further ones are as the last.
+/// The number of tiers that can differ; further tiers are like the last.
 const METADATA_TIERS: usize = 4;
 
 impl Metadata {
-    /// As many bytes in every tier.
+    /// An equal number of bytes in every tier.
     pub const fn everywhere(bytes: u32) -> Self {
         Self([bytes; METADATA_TIERS])
     }
@@ -45,7 +45,7 @@ impl Default for Metadata {
     }
 }
 
-/// A text that is no list of bytes of metadata.
+/// A text that is not a list of metadata sizes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{0}` does not give the bytes of metadata for each block: write one number, or one for each \
@@ -72,11 +72,11 @@ impl FromStr for Metadata {
     }
 }
 
-/// How sizes become dollars.
+/// How sizes translate to dollars.
 ///
 /// A tier is bought in units of 1 MiB at its device's price per *decimal* byte. Every block held
 /// in any tier also needs metadata, which lives in tier 1 and is paid at tier 1's price. The
-/// backing store is there anyway and costs nothing.
+/// backing store exists anyway and costs nothing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CostModel {
     /// Bytes per allocation unit.
@@ -143,16 +143,16 @@ impl CostModel {
         devices.iter().zip(sizes).enumerate().map(price).sum()
     }
 
-    /// What is left of `usd` if `spent` of it is spent.
+    /// The part of `usd` that is left after spending `spent`.
     pub(crate) fn left(usd: f64, spent: f64) -> f64 {
-        // A difference is as inexact as what it is the difference of: what is left of a price that was
-        // added up must buy what was left out of it.
+        // The difference inherits the rounding of the sum: what is left of a price that was added
+        // up must still buy the part that was left out.
         (usd * (1.0 + 1e-14) - spent).max(0.0)
     }
 
-    /// The most units at `unit_usd` that `usd` buys.
+    /// The largest number of units at `unit_usd` that `usd` buys.
     pub(crate) fn affordable(usd: f64, unit_usd: f64) -> u64 {
-        // An amount that is an exact multiple but for rounding buys the whole multiple.
+        // If the amount is an exact multiple except for rounding, the whole multiple is bought.
         if unit_usd <= 0.0 { u64::MAX } else { (usd / unit_usd * (1.0 + 1e-12)).floor() as u64 }
     }
 }
@@ -169,8 +169,8 @@ mod tests {
         let cost = CostModel::default();
         assert_eq!((cost.unit_blocks(), cost.unit_metadata_bytes(1)), (256, 7936));
         assert!((cost.unit_metadata_usd(1, dram) - 0.000_059_52).abs() < 1e-12);
-        // The paper prints 0.00235952: it divides 1120 by 375e3 to 0.0023, which is 0.0029867,
-        // and takes a MiB for a million bytes.
+        // The paper prints 0.00235952: it computes 1120 / 375e3 as 0.0023 instead of 0.0029867, and
+        // takes a MiB as a million bytes.
         assert!((cost.unit_usd(1, ssd, dram) - 0.003_191_267_6).abs() < 1e-9);
         let tiers = [dram.clone(), ssd.clone()];
         let total = cost.usd(&tiers, &[Units(10), Units(100)]);

@@ -1,12 +1,13 @@
-//! The seam between measuring a workload and planning for it: hits by cache size.
+//! The interface between measuring a workload and planning for it: hits by cache size.
 
 use forebay_block::Op;
 use forebay_locality::ReuseHistogram;
 
-/// How often a workload hits in an LRU cache of any size. Everything the planner knows of a
-/// workload is this; each call takes constant time, which makes exhaustive search interactive.
+/// How often a workload hits in an LRU cache of any size. The planner knows nothing else about a
+/// workload. Each call takes constant time, so exhaustive search is fast enough for interactive
+/// use.
 ///
-/// Hits never get fewer as the cache grows, and never exceed the accesses.
+/// Hits never decrease as the cache grows, and never exceed the accesses.
 pub trait HitCounts {
     /// Block accesses that read.
     fn reads(&self) -> u64;
@@ -16,18 +17,18 @@ pub trait HitCounts {
     fn read_hits(&self, blocks: u64) -> u64;
     /// Writes that hit in a cache of `blocks` blocks.
     fn write_hits(&self, blocks: u64) -> u64;
-    /// Writes that find their block in a cache of `blocks` blocks *and dirty there*; needed for
-    /// write-back only. The other writes each start a time of being dirty that ends with a
-    /// write to the backing store.
+    /// Writes that find their block *dirty* in a cache of `blocks` blocks; needed only for
+    /// write-back. Every other write makes a block dirty, which costs one write to the backing
+    /// store later.
     ///
-    /// Unless measured ([`crate::Profile`] does), every write hit is taken for one, which
+    /// Unless measured (as [`crate::Profile`] does), every write hit counts as one, which
     /// underestimates write-backs where blocks are read in and then written.
     fn rewrite_hits(&self, blocks: u64) -> u64 {
         self.write_hits(blocks)
     }
-    /// Distinct blocks accessed.
+    /// Number of distinct blocks accessed.
     fn footprint_blocks(&self) -> u64;
-    /// The smallest cache that has every hit there can be, in blocks; more is of no use.
+    /// The smallest cache that has every possible hit, in blocks; a larger one gains nothing.
     fn useful_blocks(&self) -> u64 {
         self.footprint_blocks()
     }

@@ -2,30 +2,30 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a device is made of.
+/// The technology of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DeviceKind {
-    /// Main memory: fast, volatile, does not wear.
+    /// Main memory: fast, volatile, without wear.
     Dram,
-    /// Flash and its relatives: wears with every write.
+    /// Flash and similar media: every write wears it.
     Flash,
-    /// A disk, or an array of disks.
+    /// A hard disk, or an array of disks.
     Hdd,
 }
 
-/// One device of a catalogue. Prices are per device, in US dollars; what is bought is priced by
-/// the decimal byte.
+/// One device of a catalogue. `price_usd` is for the whole device; a tier is priced by the decimal
+/// byte.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// What combinations and plans call it.
+    /// The name by which combinations and plans refer to it.
     pub name: String,
     /// Maker and model.
     #[serde(default)]
     pub model: String,
-    /// What it is made of.
+    /// The technology.
     pub kind: DeviceKind,
     /// Price of one device, in US dollars.
     pub price_usd: f64,
@@ -35,7 +35,7 @@ pub struct Device {
     pub read_latency_us: f64,
     /// Time to write one block, in microseconds.
     pub write_latency_us: f64,
-    /// How often its whole capacity may be written per day, as the maker rates it.
+    /// Rated endurance: how often the whole capacity may be written per day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drive_writes_per_day: Option<f64>,
     /// Sequential read bandwidth in decimal megabytes per second.
@@ -66,7 +66,7 @@ impl Device {
         self.price_usd / (self.capacity_gb * 1e9)
     }
 
-    /// The first value that cannot be, if there is one: its key and what it should be.
+    /// The first impossible value, if there is one: its key and the requirement it fails.
     pub(crate) fn impossible_value(&self) -> Option<(&'static str, &'static str)> {
         let positive = |v: f64| v.is_finite() && v > 0.0;
         let not_negative = |v: f64| v.is_finite() && v >= 0.0;

@@ -1,4 +1,4 @@
-//! Evaluators: how a search learns what one choice of sizes is worth.
+//! Evaluators: how a search finds out the latency of a choice of sizes.
 
 use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
@@ -7,8 +7,8 @@ use crate::hierarchy::Hierarchy;
 use crate::space::Space;
 use crate::wear::WearLimit;
 
-/// Judges sizes. The analytic one is [`Analytic`]; a simulation or a replay is handed in by the
-/// caller as a closure, so that this crate depends on neither.
+/// Judges sizes. [`Analytic`] uses the formulas; for a simulation or a replay the caller passes a
+/// closure, so that this crate depends on neither.
 ///
 /// ```
 /// use forebay_plan::{Evaluator, Hierarchy, Units};
@@ -21,10 +21,10 @@ use crate::wear::WearLimit;
 /// takes_one(&mut simulate);
 /// ```
 pub trait Evaluator {
-    /// Mean latency per block access in microseconds, of a hierarchy whose tiers have `sizes`.
+    /// The mean latency per block access, in microseconds, of a hierarchy whose tiers have `sizes`.
     ///
     /// # Errors
-    /// Whatever keeps it from telling; the search then stops.
+    /// Any error of the evaluation; the search then stops.
     fn mean_latency_us(&mut self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<f64, BoxError>;
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn evaluate(
     })
 }
 
-/// Judges sizes as another evaluator does, but those that wear out too fast to be without end slow.
+/// Wraps an evaluator: sizes that wear out too fast get an infinite latency.
 pub(crate) struct Enduring<'a, H: ?Sized> {
     pub counts: &'a H,
     pub cost: &'a CostModel,
@@ -77,7 +77,7 @@ pub struct Analytic<'a, H: ?Sized> {
 }
 
 impl<'a, H: HitCounts + ?Sized> Analytic<'a, H> {
-    /// For a workload with these `counts`, of blocks of `cost`'s size.
+    /// An evaluator for a workload with these `counts`, with the block size of `cost`.
     pub fn new(counts: &'a H, cost: &CostModel) -> Self {
         Self { counts, unit_blocks: cost.unit_blocks(), blocks: Vec::new() }
     }

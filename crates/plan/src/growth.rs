@@ -1,4 +1,4 @@
-//! Money for a cache that is there: grow tier 1, or add a tier 2?
+//! Money to spend on an existing cache: grow tier 1, or add a tier 2?
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,10 @@ use crate::hierarchy::Hierarchy;
 use crate::plan::PlanOptions;
 use crate::purchase::{Purchase, purchase};
 
-/// Latencies this close, relative to each other, are the same but for rounding.
+/// Latencies whose relative difference is at most this differ only by rounding.
 const SAME: f64 = 1e-9;
 
-/// What a budget does for a single tier that is there already (Bhandari 2024, section 4.3.6).
+/// The effect of a budget on an existing single tier (Bhandari 2024, section 4.3.6).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
     /// Budget in addition to the existing cache, in US dollars.
@@ -42,7 +42,7 @@ pub struct Growth {
     pub price_ratio: f64,
 }
 
-/// What to do with the money.
+/// How to spend the money.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
@@ -55,7 +55,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// As it is written in results.
+    /// The name as written in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Grow => "grow",
@@ -66,12 +66,12 @@ impl Way {
 }
 
 impl Growth {
-    /// For a tier 1 of `have` in a hierarchy of two tiers. Nothing is bought beyond the size at
-    /// which the workload has every hit it can have.
+    /// Compares the options for a tier 1 of size `have` in a hierarchy of two tiers. Nothing is
+    /// bought beyond the size at which the workload has every possible hit.
     ///
     /// # Errors
-    /// If the workload has no accesses, the hierarchy has not two tiers, or the budget is no
-    /// positive amount or buys neither of the tiers.
+    /// If the workload has no accesses, the hierarchy does not have two tiers, or the budget is not
+    /// a positive amount or buys neither tier.
     pub fn compare<H: HitCounts + ?Sized>(
         counts: &H,
         hierarchy: &Hierarchy,
@@ -86,7 +86,7 @@ impl Growth {
         let usd = prices(hierarchy, cost, budget_usd)?;
         let blocks = |units: Units| units.0 * cost.unit_blocks();
         let us = |sizes: [Units; 2]| hierarchy.mean_latency_us(counts, &sizes.map(blocks));
-        // More than this is useless with what is there.
+        // A larger addition to the existing cache gains nothing.
         let useful = cost.units_for(counts.useful_blocks()).0.saturating_sub(have.0);
         let buys =
             |usd: f64, unit_usd: f64, useful: u64| CostModel::affordable(usd, unit_usd).min(useful);
@@ -139,7 +139,8 @@ impl Growth {
     }
 }
 
-/// What a unit of each of two tiers costs, the metadata of the second in the first included.
+/// The price of a unit of each of the two tiers, including the metadata that tier 2 needs in tier
+/// 1.
 fn prices(hierarchy: &Hierarchy, cost: &CostModel, budget_usd: f64) -> Result<[f64; 2], PlanError> {
     let [first, second] = hierarchy.tiers.as_slice() else {
         return Err(PlanError::GrowthTiers(hierarchy.tiers.len()));
@@ -160,12 +161,12 @@ fn prices(hierarchy: &Hierarchy, cost: &CostModel, budget_usd: f64) -> Result<[f
     Ok(usd)
 }
 
-/// Whether a latency is lower than another by more than rounding.
+/// Whether latency `a` is lower than `b` by more than rounding.
 fn faster(a: f64, b: f64) -> bool {
     a < b * (1.0 - SAME)
 }
 
-/// The smallest number from 1 to `most` that is good, where all above a good one are good.
+/// The smallest number from 1 to `most` that is good, if every number above a good one is good.
 fn smallest(most: u64, good: impl Fn(u64) -> bool) -> Option<u64> {
     if most == 0 || !good(most) {
         return None;
@@ -191,8 +192,8 @@ mod tests {
 
     #[test]
     fn the_price_ratio_is_that_of_the_sizes_that_are_equally_fast() {
-        // The dissertation's example in units: tier 1 has 5, and 5 more of it are as good as a
-        // tier 2 of 20, so that tier 1 may cost 4 times as much.
+        // The dissertation's example in units: tier 1 has 5 units, and 5 more are as good as a tier
+        // 2 of 20, so tier 1 may cost 4 times as much.
         let at = vec![(5 * 256, 500, 0), (10 * 256, 800, 0), (25 * 256, 801, 0)];
         let counts = Steps { reads: 1000, writes: 0, at, footprint: 60 * 256 };
         let h = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", WritePolicy::WriteThrough);
@@ -203,13 +204,13 @@ mod tests {
         assert_eq!((g.tier2_bytes_needed, g.price_ratio_needed), (None, None));
         assert_eq!(g.better, Way::Grow);
         assert!((g.price_ratio - dram / ssd).abs() < 1e-6);
-        // With more hits below, 20 units of tier 2 do.
+        // With more hits in tier 2, 20 units of it are enough.
         let at = vec![(5 * 256, 500, 0), (10 * 256, 800, 0), (25 * 256, 900, 0)];
         let counts = Steps { reads: 1000, writes: 0, at, footprint: 60 * 256 };
         let g = Growth::compare(&counts, &h, Units(5), 5.0 * dram, &options()).unwrap();
         assert_eq!((g.tier2_bytes_needed, g.price_ratio_needed), (Some(20 << 20), Some(4.0)));
         assert_eq!(g.better, Way::Grow, "{} is below 4", g.price_ratio);
-        // A second tier at a quarter of the price turns it round.
+        // A second tier at a quarter of the price reverses the result.
         let mut cheap = h.clone();
         cheap.tiers[1].price_usd /= 4.0;
         let g = Growth::compare(&counts, &cheap, Units(5), 5.0 * dram, &options()).unwrap();
@@ -241,8 +242,8 @@ mod tests {
     }
 
     proptest! {
-        /// The rule of the dissertation, tier 2 for at least so many times less, against the
-        /// latencies themselves; and the division is no worse than either.
+        /// Checks the dissertation's rule for the price ratio against the latencies themselves;
+        /// dividing the budget is no worse than either option.
         #[test]
         fn adding_is_better_iff_the_price_ratio_is_above_the_needed_one(
             counts in steps(60), h in any_hierarchy(), have in 1u64..40, budget in 0.01..0.4f64,
@@ -261,7 +262,8 @@ mod tests {
             if g.better == Way::Grow {
                 prop_assert!(us(&g.grow) <= us(&g.add) * (1.0 + 1e-9));
             }
-            // Where no size is cut off at what is useful, and but for whole units, prices tell.
+            // Where no size is limited by what is useful, the prices decide, except for rounding to
+            // units.
             let grown = g.grow.tiers[0].bytes - g.now.tiers[0].bytes;
             let cut = |bytes: u64| (bytes >> 20) + have >= 60;
             if let Some(needed) = g.price_ratio_needed

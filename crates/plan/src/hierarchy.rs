@@ -1,8 +1,7 @@
 //! A hierarchy of tiers and its latencies: exclusive tiers, accessed one after another.
 //!
-//! The formulas are those of Bhandari (2024), section 3.2.3, carried on to any number of tiers;
-//! those for write-back, which the paper does not give, are derived in
-//! `docs/planning-reference.md`.
+//! The formulas are those of Bhandari (2024), section 3.2.3, extended to any number of tiers;
+//! `docs/planning-reference.md` derives those for write-back, which the paper does not give.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +16,7 @@ use crate::wear::Wear;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WritePolicy {
-    /// At once: every write is answered by the backing store.
+    /// Immediately: the backing store acknowledges every write.
     #[default]
     WriteThrough,
     /// When the block leaves the cache.
@@ -25,7 +24,7 @@ pub enum WritePolicy {
 }
 
 impl WritePolicy {
-    /// As it is written in results.
+    /// The name as written in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::WriteThrough => "write-through",
@@ -39,14 +38,14 @@ impl WritePolicy {
 pub struct Hierarchy {
     /// The tiers' devices, tier 1 first; at least one.
     pub tiers: Vec<Device>,
-    /// What the cache stands in front of; unbounded.
+    /// The backing store; unlimited in size.
     pub backing: Device,
-    /// When writes reach it.
+    /// When writes reach the backing store.
     pub policy: WritePolicy,
 }
 
-/// What a hierarchy of given sizes does for a workload, by the formulas. Counts are of block
-/// accesses.
+/// The performance of a hierarchy with given sizes for a workload, according to the formulas.
+/// Counts are numbers of block accesses.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Evaluation {
     /// Mean latency of all accesses, in microseconds; write-backs are spread over all of them.
@@ -55,10 +54,11 @@ pub struct Evaluation {
     pub read_latency_us: f64,
     /// Mean latency of writes, in microseconds, without write-backs; 0 without writes.
     pub write_latency_us: f64,
-    /// 99 % of all accesses take no longer, in microseconds, without write-backs; 0 without
-    /// accesses.
+    /// 99th percentile of the latency of all accesses, in microseconds, without write-backs; 0
+    /// without accesses.
     pub p99_latency_us: f64,
-    /// 99.9 % of all accesses take no longer, in microseconds, without write-backs; 0 without accesses.
+    /// 99.9th percentile of the latency of all accesses, in microseconds, without write-backs; 0
+    /// without accesses.
     pub p999_latency_us: f64,
     /// Read hits per tier.
     pub read_hits: Vec<u64>,
@@ -66,12 +66,13 @@ pub struct Evaluation {
     pub write_hits: Vec<u64>,
     /// Blocks written per tier: fills, promotions, demotions and the writes themselves.
     pub blocks_written: Vec<u64>,
-    /// Dirty blocks written to the backing store; 0 with write-through, which writes at once.
+    /// Dirty blocks written to the backing store later; 0 with write-through.
     pub write_backs: u64,
 }
 
 impl Evaluation {
-    /// Blocks written per tier by a cache that writes below tier 1 the `share` of what the formulas count.
+    /// Blocks written per tier by a cache that writes, below tier 1, only this `share` of what the
+    /// formulas count.
     pub fn written_with(&self, share: f64) -> Vec<f64> {
         let below = |tier: usize| if tier == 0 { 1.0 } else { share };
         self.blocks_written.iter().enumerate().map(|(tier, &n)| n as f64 * below(tier)).collect()
@@ -96,8 +97,8 @@ impl Hierarchy {
         Ok(Self { tiers, backing: catalogue.device(&combination.backing)?.clone(), policy })
     }
 
-    /// Mean latency per block access in microseconds, tiers being `blocks` large (fastest first;
-    /// a tier of size 0 is not there). 0 without accesses.
+    /// The mean latency per block access in microseconds, with tiers of `blocks` blocks (fastest
+    /// first; a tier of size 0 does not exist). 0 without accesses.
     pub fn mean_latency_us<H: HitCounts + ?Sized>(&self, counts: &H, blocks: &[u64]) -> f64 {
         let accesses = counts.reads() + counts.writes();
         if accesses == 0 {
@@ -111,7 +112,7 @@ impl Hierarchy {
         total_us / accesses as f64
     }
 
-    /// Everything the formulas say about tiers of `blocks` blocks, fastest first.
+    /// All results of the formulas for tiers of `blocks` blocks, fastest first.
     pub fn evaluate<H: HitCounts + ?Sized>(&self, counts: &H, blocks: &[u64]) -> Evaluation {
         let (reads, writes) = (counts.reads(), counts.writes());
         let tiers = self.tiers.len();
@@ -146,12 +147,12 @@ impl Hierarchy {
         e
     }
 
-    /// Goes down the tiers and says, for each and for the misses, how many accesses end there
-    /// and what one takes.
+    /// Goes down the tiers and reports, for each tier and for the misses, how many accesses end
+    /// there and how long one takes.
     ///
-    /// An access that finds its block in tier k, or nowhere, brings it to tier 1. Tier 1 is full,
-    /// so it demotes its oldest block to the next tier (read there, write here), and so on down
-    /// to the tier where the accessed block has left room, or, after a miss, out of the last.
+    /// An access that finds its block in tier k, or in no tier, brings it to tier 1. Tier 1 is
+    /// full, so it demotes its oldest block to the next tier (a read here, a write there), and so
+    /// on down to the tier that the accessed block has left or, after a miss, out of the last tier.
     fn walk<H: HitCounts + ?Sized>(
         &self,
         counts: &H,
@@ -216,8 +217,8 @@ impl Hierarchy {
         }
     }
 
-    /// How often the size of the most written flash tier is written, over the whole workload, of
-    /// tiers of `sizes`; 0 without flash. `written`: the blocks that are written to each tier.
+    /// How often the capacity of the most written flash tier is written over the whole workload,
+    /// with tiers of `sizes`; 0 without flash. `written` gives the blocks written to each tier.
     pub fn drive_writes(&self, written: &[f64], sizes: &[Units], cost: &CostModel) -> f64 {
         let tiers = self.tiers.iter().zip(sizes).zip(written);
         let flash = tiers.filter(|((d, size), _)| d.kind == DeviceKind::Flash && size.0 > 0);
@@ -227,7 +228,8 @@ impl Hierarchy {
         flash.map(writes).fold(0.0, f64::max)
     }
 
-    /// Bytes written to flash, of blocks of `cost`'s size. `written`: the blocks that are written to each tier.
+    /// Bytes written to flash, with the block size of `cost`. `written` gives the blocks written to
+    /// each tier.
     pub fn flash_bytes_written(&self, written: &[f64], cost: &CostModel) -> u64 {
         let flash = |(device, _): &(&Device, &f64)| device.kind == DeviceKind::Flash;
         let blocks: f64 =
@@ -235,7 +237,7 @@ impl Hierarchy {
         (blocks * cost.block_size.bytes() as f64).round() as u64
     }
 
-    /// The wear of tiers of `sizes`, to each of which `bytes_per_day` are written.
+    /// The wear of tiers of `sizes` when `bytes_per_day` are written to each of them.
     pub(crate) fn wear(&self, sizes: &[Units], cost: &CostModel, bytes_per_day: &[f64]) -> Wear {
         let mut wear = Wear {
             flash_bytes_written_per_day: 0.0,
@@ -258,7 +260,7 @@ impl Hierarchy {
         wear
     }
 
-    /// The devices' names, tiers first: `FastDRAM + FastSSD / SlowHDD`.
+    /// The names of the devices, tiers first: `FastDRAM + FastSSD / SlowHDD`.
     pub fn label(&self) -> String {
         let tiers: Vec<&str> = self.tiers.iter().map(|d| d.name.as_str()).collect();
         format!("{} / {}", tiers.join(" + "), self.backing.name)
@@ -273,7 +275,7 @@ impl Hierarchy {
     }
 }
 
-/// Accesses that end in the same place and take the same time.
+/// Accesses that are served from the same place and take the same time.
 struct Part {
     /// The tier that has the block; `None` for misses.
     tier: Option<usize>,
@@ -283,7 +285,7 @@ struct Part {
     write_us: f64,
 }
 
-/// How long accesses take, and how many of them.
+/// Pairs of a latency in microseconds and the number of accesses that take it.
 #[derive(Default)]
 struct Times(Vec<(f64, u64)>);
 
@@ -294,7 +296,7 @@ impl Times {
         }
     }
 
-    /// The time within which a share of all accesses ends. Must be sorted.
+    /// The latency within which this share of all accesses completes. The pairs must be sorted.
     fn at(&self, share: f64, accesses: u64) -> f64 {
         let wanted = (accesses as f64 * share).ceil() as u64;
         let mut ended = 0;
@@ -312,8 +314,9 @@ struct WriteBacks {
     write_back_us: f64,
 }
 
-/// The first tier is written by every write and filled by every read that misses it; a later
-/// one by every access that found its block further down, or nowhere.
+/// Blocks written to each tier. Every write goes to the first tier, as does every read that misses
+/// it. A lower tier is written once per access that finds its block below the tier above it, or
+/// nowhere.
 fn blocks_written(e: &Evaluation, reads: u64, writes: u64, sizes: &[u64]) -> Vec<u64> {
     let (mut beyond, mut first) = (reads + writes, true);
     let mut written = vec![0; e.read_hits.len()];
@@ -371,7 +374,8 @@ mod tests {
         let few = Steps { at: vec![(256, 9983, 199), (1024, 9995, 199)], ..few };
         let e = h.evaluate(&few, &[256, 768]);
         assert_eq!(e.p99_latency_us, hit1);
-        // Of 10,200 the slowest 10 may be slower: 5 misses, the write miss, 12 hits in tier 2.
+        // Only the slowest 10 of 10,200 may be slower: 5 read misses and the write miss are; 12
+        // hits in tier 2 follow.
         assert!((e.p999_latency_us - hit2).abs() < 1e-9, "{e:?}");
         let none = Steps { reads: 0, writes: 0, at: vec![], footprint: 0 };
         assert_eq!(h.evaluate(&none, &[256]).p99_latency_us, 0.0);

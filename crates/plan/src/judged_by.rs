@@ -25,13 +25,13 @@ pub enum JudgedBy {
     Replay,
 }
 
-/// A name that stands for no [`JudgedBy`].
+/// A name that is not one of [`JudgedBy`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{0}` is not a way to evaluate choices; write analytic, simulate or replay")]
 pub struct UnknownJudge(String);
 
 impl JudgedBy {
-    /// As it is written in results and on command lines.
+    /// The name as written in results and on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Analytic => "analytic",

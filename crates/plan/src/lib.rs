@@ -1,16 +1,16 @@
-//! Which cache tiers to buy: device catalogue, cost model and search for tier sizes.
+//! Planning of cache tiers: a device catalogue, a cost model and a search for tier sizes.
 //!
-//! A plan starts from what a workload *is* ([`HitCounts`]: hits by cache size, measured by
-//! [`ProfileBuilder`]), what devices *cost and take* ([`Catalogue`], [`CostModel`]) and what may
-//! be spent. [`plan()`] answers for every combination of devices at once; [`exhaustive`] and
-//! [`cydonia`] search one. Everything is arithmetic on constant-time lookups, so a whole
-//! catalogue over a whole range of budgets is a matter of seconds.
+//! A plan is based on the workload ([`HitCounts`]: hits by cache size, measured by
+//! [`ProfileBuilder`]), on the cost and latency of devices ([`Catalogue`], [`CostModel`]) and on a
+//! budget. [`plan()`] covers all combinations of devices at once; [`exhaustive`] and [`cydonia`]
+//! search one of them. Everything is arithmetic on constant-time lookups, so a whole catalogue over
+//! a whole range of budgets takes seconds.
 //!
-//! [`partition`] divides a cache that is there among several volumes.
-//! [`Consolidation`] says whether workloads fit together in one cache.
+//! [`partition`] divides an existing cache among several volumes. [`Consolidation`] says whether
+//! workloads fit together in one cache.
 //!
-//! The model: tiers are exclusive, each block is in one of them; blocks enter tier 1, are demoted
-//! tier by tier as they age, and devices are accessed one after another. The formulas and their
+//! The model: tiers are exclusive, so each block is in one of them; blocks enter tier 1 and are
+//! demoted tier by tier as they age; devices are accessed one after another. The formulas and their
 //! derivation are in `docs/planning-reference.md`. Source: P. Bhandari, *Optimizing Block Storage
 //! Servers Using Multi-tier Caches* (dissertation, Emory University, 2024), chapter 3, cited below
 //! as Bhandari (2024).

@@ -13,22 +13,22 @@ use crate::search::{SAME, exhaustive};
 use crate::space::Space;
 use crate::wear::WearLimit;
 
-/// So many sizes of one hierarchy are all looked at; of more, a grid.
+/// Largest number of sizes of one hierarchy that are all evaluated; beyond it, a grid is.
 const POINTS_MAX: u64 = 1 << 20;
 /// Sizes per tier of the grid, at most.
 const SIZES_PER_TIER: usize = 64;
-/// Combinations of sizes of the grid, about.
+/// Approximate number of combinations of sizes in the grid.
 const GRID_POINTS: f64 = 40_000.0;
 /// Budgets whose best sizes are added to the grid.
 const BUDGETS: usize = 48;
 
-/// A front, and whether it is the whole truth.
+/// A front, and whether it is exact.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Front {
-    /// By ascending cost.
+    /// In order of ascending cost.
     pub points: Vec<ParetoPoint>,
-    /// Whether every size was looked at: nothing that the money buys then dominates a point. Else
-    /// the points are those of a logarithmic grid and the fastest for a range of budgets.
+    /// Whether every size was evaluated: no affordable plan then dominates a point. Otherwise the
+    /// points are those of a logarithmic grid plus the fastest ones for a range of budgets.
     pub is_exact: bool,
 }
 
@@ -43,24 +43,25 @@ pub struct ParetoPoint {
     pub cost_usd: f64,
     /// Mean latency per block access, in microseconds.
     pub mean_latency_us: f64,
-    /// 99 % of block accesses take no longer, in microseconds.
+    /// 99th percentile of the latency of block accesses, in microseconds.
     pub p99_latency_us: f64,
-    /// How often the size of the most written flash tier is written over the whole workload.
+    /// How often the capacity of the most written flash tier is written over the whole workload.
     pub drive_writes: f64,
     /// Bytes written to flash over the whole workload.
     pub flash_bytes_written: u64,
 }
 
 /// The plans within `budget_usd`, over all `hierarchies` (which should have the same backing
-/// store), that no other plan beats in one of cost, mean latency, 99th percentile and drive writes
-/// without losing in another. By ascending cost.
+/// store), that are Pareto-optimal in cost, mean latency, 99th percentile and drive writes: no
+/// other plan is better in one of these without being worse in another. In order of ascending cost.
 ///
-/// Sizes are whole units, together no larger than is useful; where the last tier or a single tier has to be
-/// larger to endure what is written to it, the least that does. All of them are looked at up to about a million
-/// for each hierarchy; beyond that a grid, and the fastest for each of `budgets` and of a range.
+/// Sizes are whole units, together no larger than is useful. If the last tier or a single tier has
+/// to be larger to stay within the wear limit, it gets the smallest size that does. Up to about a
+/// million sizes per hierarchy are all evaluated; beyond that, a grid of sizes and the fastest plan
+/// for each of `budgets` and for a range of budgets.
 ///
 /// # Errors
-/// If the budget is no positive amount.
+/// If the budget is not a positive amount.
 pub fn pareto_front<H: HitCounts + ?Sized>(
     counts: &H,
     hierarchies: &[Hierarchy],
@@ -104,7 +105,7 @@ struct Candidates<'a, 'b, H: ?Sized> {
 }
 
 impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
-    /// How many sizes there are, as far as `most` and a little more.
+    /// Counts the sizes, but stops soon after `most`.
     fn count_up_to(&mut self, most: u64) -> u64 {
         self.count(0, &mut vec![Units(0); self.space.hierarchy().tiers.len()], most)
     }
@@ -125,7 +126,8 @@ impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
         points
     }
 
-    /// The sizes of `tier`, of which the first is never empty, below tiers of these sizes.
+    /// The smallest and the largest size of `tier`, given the sizes of the tiers above. Tier 1 is
+    /// never empty.
     fn range(&self, tier: usize, sizes: &[Units]) -> (u64, u64) {
         match tier {
             0 => (1, self.space.tier1_max().0),
@@ -153,7 +155,7 @@ impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
         sizes[tier] = Units(0);
     }
 
-    /// The smallest single tier that endures, if it is larger than is useful.
+    /// Evaluates the smallest single tier within the wear limit, if it is larger than is useful.
     fn look_at_enduring_single_tier(&mut self) {
         let (hierarchy, cost) = (self.space.hierarchy(), self.space.cost());
         let needed =
@@ -164,7 +166,7 @@ impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
         }
     }
 
-    /// The smallest last tier that endures, if it is larger than `largest`.
+    /// Evaluates the smallest last tier within the wear limit, if it is larger than `largest`.
     fn look_at_enduring(&mut self, sizes: &mut [Units], largest: u64) {
         let last = sizes.len() - 1;
         let needed = self.limit.map_or(0, |limit| {
@@ -193,7 +195,7 @@ impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
         });
     }
 
-    /// The fastest that each of `budgets` buys, and each of a range of them.
+    /// Evaluates the fastest plan for each of `budgets` and for a range of budgets.
     fn look_at_budgets(&mut self, budgets: &[f64]) -> Result<(), PlanError> {
         let (hierarchy, cost) = (self.space.hierarchy(), self.space.cost());
         let entry_usd = cost.unit_usd(0, &hierarchy.tiers[0], &hierarchy.tiers[0]);
@@ -236,8 +238,8 @@ impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
     }
 }
 
-/// The points of a front by ascending cost that no other beats in cost and mean latency alone: the
-/// fastest for every amount of money.
+/// The points of a front that no other point beats in cost and mean latency alone, in order of
+/// ascending cost: the fastest plan for every amount of money.
 pub fn fastest(points: &[ParetoPoint]) -> impl Iterator<Item = &ParetoPoint> {
     let mut lowest_us = f64::INFINITY;
     points.iter().filter(move |p| {
@@ -247,8 +249,8 @@ pub fn fastest(points: &[ParetoPoint]) -> impl Iterator<Item = &ParetoPoint> {
     })
 }
 
-/// Goes through all sizes of the tiers from `tier` on, of which tier 1 is never empty. `look` says
-/// whether larger ones need to be looked at.
+/// Enumerates all sizes of the tiers from `tier` on; tier 1 is never empty. `look` returns whether
+/// larger sizes need to be evaluated.
 fn choose(
     grid: &[Units],
     tier: usize,
@@ -269,7 +271,7 @@ fn choose(
     true
 }
 
-/// 0, 1, and on to `most` in steps that grow with the size: at most `count` sizes.
+/// 0, 1, and further sizes up to `most` whose steps grow with the size: at most `count` sizes.
 fn grid(most: u64, count: usize) -> Vec<u64> {
     let most = most.max(1);
     let ratio = (most as f64).powf(1.0 / (count - 2) as f64);
@@ -281,13 +283,13 @@ fn grid(most: u64, count: usize) -> Vec<u64> {
     sizes
 }
 
-/// The points that no other dominates; means that differ by rounding alone are the same. In order of
-/// cost, a point is dominated iff a cheaper one is at most as slow, in the mean and in the tail, and
-/// writes at most as much. `stairs` holds, of the cheaper ones, those that matter, by their tail (of
-/// which there are few different ones): by ascending mean, writes descend.
+/// The points that no other point dominates. Means that differ only by rounding count as equal. In
+/// order of cost, a point is dominated iff a cheaper one is at most as slow, in the mean and in the
+/// tail, and writes at most as much. For each tail latency (there are few different ones), `stairs`
+/// holds the relevant cheaper points: as the mean ascends, the writes descend.
 fn front(mut points: Vec<ParetoPoint>) -> Vec<ParetoPoint> {
     points.sort_by(|a, b| a.mean_latency_us.total_cmp(&b.mean_latency_us));
-    // Each with the smallest of the means that are the same.
+    // Pair each point with the smallest mean that counts as equal to its own.
     let mut least = f64::NEG_INFINITY;
     let mut points: Vec<(f64, ParetoPoint)> = points
         .into_iter()
@@ -353,7 +355,7 @@ mod tests {
         ) {
             let mut points: Vec<ParetoPoint> = raw.iter().map(|&(cost, us, tail, writes, off)| ParetoPoint {
                 hierarchy: 0, tier_bytes: vec![], cost_usd: cost.into(),
-                // What sums in another order come to.
+                // The last bits differ, as those of sums in another order do.
                 mean_latency_us: f64::from(us) * (1.0 + f64::from(off) * f64::EPSILON), p99_latency_us: tail.into(),
                 drive_writes: writes.into(), flash_bytes_written: 0,
             }).collect();
@@ -374,7 +376,7 @@ mod tests {
         [p.cost_usd, p.mean_latency_us, p.p99_latency_us, p.drive_writes]
     }
 
-    /// Whether no tier of flash is written more often in a day than `limit` times its rating.
+    /// Whether every flash tier stays within `limit` times its rated writes per day.
     fn endures(h: &Hierarchy, e: &Evaluation, sizes: &[Units], limit: f64) -> bool {
         h.tiers.iter().zip(sizes).zip(e.written_with(1.0)).all(|((device, size), written)| {
             let rated = device.drive_writes_per_day.unwrap_or(f64::INFINITY);
@@ -383,7 +385,7 @@ mod tests {
         })
     }
 
-    /// Everything that the money buys, without any of the front's code.
+    /// Every affordable choice of sizes, computed without any of the front's code.
     fn brute_force(
         counts: &Steps,
         hierarchies: &[Hierarchy],
@@ -394,7 +396,7 @@ mod tests {
         let mut all = Vec::new();
         for h in hierarchies {
             for one in 1..=useful {
-                // Beyond what is useful, up to the first that endures.
+                // Beyond what is useful, up to the first size within the wear limit.
                 for two in 0..=if h.tiers.len() == 1 { 0 } else { 4000 } {
                     let sizes = &[Units(one), Units(two)][..h.tiers.len()];
                     let cost = COST.usd(&h.tiers, sizes);
@@ -445,7 +447,7 @@ mod tests {
         front
     }
 
-    /// An hour of the workload.
+    /// Options for a workload of one hour.
     fn options(wear_max: Option<f64>) -> PlanOptions {
         PlanOptions { duration: Nanos(3_600_000_000_000), wear_max, ..PlanOptions::default() }
     }
@@ -482,7 +484,7 @@ mod tests {
             prop_assert_eq!(sorted(&found), all);
         }
 
-        /// Too many sizes to look at them all: what a budget buys is on the front all the same.
+        /// With too many sizes to evaluate them all, the front still includes what a budget buys.
         #[test]
         fn no_budget_buys_better_than_a_front_of_a_grid(
             counts in steps(3000), of in any_hierarchy(), share in 0.05..1.0f64, wear in any::<bool>(),
@@ -515,7 +517,7 @@ mod tests {
         let points = of(0.2);
         assert!(points.iter().any(|p| p.tier_bytes.iter().all(|&bytes| bytes > 0)));
         assert!(points.iter().all(|p| p.cost_usd <= 0.2 && p.tier_bytes[0] > 0));
-        // One that is not larger than any other costs the least.
+        // The cheapest point has the smallest possible tiers.
         assert_eq!(points[0].tier_bytes, [1 << 20, 0, 0]);
         let dear = of(0.01);
         assert!(dear.iter().all(|p| p.cost_usd <= 0.01) && !dear.is_empty());

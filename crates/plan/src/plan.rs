@@ -16,20 +16,20 @@ use crate::search::CydoniaOptions;
 use crate::space::{Space, cheaper};
 use crate::wear::WearLimit;
 
-/// How sizes are searched.
+/// How to search for sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// Every size. Of more than two tiers so many that about `points_max` points are tried.
+    /// Every size; with more than two tiers, a subset of about `points_max` points.
     Exhaustive {
-        /// Points per combination; two tiers are always searched in full.
+        /// Number of points per combination; two tiers are always searched in full.
         points_max: u64,
     },
-    /// A few evaluations guided by hit-miss ratios; for two tiers.
+    /// A few evaluations guided by hit-miss ratios; for at most two tiers.
     Cydonia(CydoniaOptions),
 }
 
 impl Method {
-    /// As it is written in results.
+    /// The name as written in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exhaustive { .. } => "exhaustive",
@@ -38,27 +38,29 @@ impl Method {
     }
 }
 
-/// What to plan for, apart from the workload.
+/// The options of a plan: everything but the workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanOptions {
     /// The write policy.
     pub policy: WritePolicy,
-    /// How sizes are searched.
+    /// How to search for sizes.
     pub method: Method,
-    /// How sizes become dollars.
+    /// How sizes translate to dollars.
     pub cost: CostModel,
-    /// How long the workload took: turns bytes written into bytes per day. Zero: not known.
+    /// Duration of the workload, from which bytes per day are computed; zero if unknown.
     pub duration: Nanos,
-    /// Flash that would use more of its rated endurance than this is not bought: 1 is what lasts as
-    /// long as the maker says. None: whatever it uses. Without a duration nobody knows.
+    /// Flash that would use more than this share of its rated endurance is not bought; at 1, flash
+    /// lasts as long as its rating says. `None`: no limit. Without a duration, the limit has no
+    /// effect.
     pub wear_max: Option<f64>,
-    /// What the cache writes to flash below tier 1, as a share of what the formulas count: 1 where every
-    /// block enters, without headers and without rewriting. It changes what is said of wear, and no latency.
+    /// Blocks that the cache writes to flash below tier 1, as a fraction of those that the formulas
+    /// count: 1 if every block is admitted, without headers and rewriting. It affects wear only,
+    /// not latency.
     pub flash_writes: f64,
 }
 
 impl PlanOptions {
-    /// How fast flash may wear out, where that can be told.
+    /// The limit on the wear of flash; `None` if there is no limit or the duration is unknown.
     pub fn wear_limit(&self) -> Option<WearLimit> {
         let PlanOptions { duration, flash_writes, .. } = *self;
         let limit = |used_max| WearLimit { used_max, duration, flash_writes };
@@ -101,8 +103,8 @@ pub struct Plan {
 /// Plans for each of `combinations` and puts the fastest first, judging sizes by the formulas.
 ///
 /// # Errors
-/// If the workload has no accesses, the budget buys nothing of any combination, or a
-/// combination names a device that the catalogue has not.
+/// If the workload has no accesses, the budget buys nothing in any combination, or a combination
+/// names a device that the catalogue does not have.
 pub fn plan<H: HitCounts + ?Sized>(
     counts: &H,
     catalogue: &Catalogue,
@@ -114,7 +116,7 @@ pub fn plan<H: HitCounts + ?Sized>(
     plan_with(counts, catalogue, combinations, budget_usd, options, &mut analytic)
 }
 
-/// Plans as [`plan`] does, with an evaluator of the caller's.
+/// Plans as [`plan`] does, but with the caller's evaluator.
 ///
 /// # Errors
 /// As [`plan`], and as soon as an evaluation fails.
@@ -202,7 +204,7 @@ mod tests {
     #[test]
     fn the_baseline_costs_no_more_than_the_choice_and_one_unit_more_would() {
         let (c, cost) = (Catalogue::default(), CostModel::default());
-        // A loop of 10 MiB: two tiers that hold it cost a seventh of what the budget allows.
+        // A loop of 10 MiB: two tiers that hold it cost a seventh of the budget.
         let counts =
             Steps { reads: 3000, writes: 0, at: vec![(10 * 256, 2000, 0)], footprint: 10 * 256 };
         let tiers = ["FastDRAM", "SlowSSD"].map(String::from).to_vec();
@@ -234,7 +236,7 @@ mod tests {
         assert!((daily - missed_tier1 * 4096.0 * 24.0).abs() < 1e-3, "{daily}");
         let rated = bought.tiers[1].bytes as f64;
         assert!((bought.endurance_used.unwrap() - daily / rated).abs() < 1e-9);
-        // It is rated for one a day.
+        // Its rating is one drive write per day.
         assert_eq!(bought.drive_writes_per_day, bought.endurance_used);
         let dram = plan(&counts(), &c, &[of(["FastDRAM", "SlowDRAM"])], 0.5, &options()).unwrap();
         assert_eq!(dram.choices[0].purchase.flash_bytes_written_per_day, Some(0.0));
@@ -245,7 +247,7 @@ mod tests {
     fn flash_that_wears_out_early_is_not_bought_and_what_it_would_do_is_said() {
         let c = Catalogue::default();
         let all = c.combinations();
-        // A tier of an hour that everything is written to many times a day.
+        // The trace takes an hour, so everything is written to such a small tier many times a day.
         let free = plan(&counts(), &c, all, 0.5, &options()).unwrap();
         let used = |p: &Purchase| p.endurance_used.unwrap_or(0.0);
         assert!(free.choices.iter().any(|c| used(&c.purchase) > 1.0));
@@ -262,7 +264,7 @@ mod tests {
             }
             assert_eq!(used_max <= 1.0, plan.choices.iter().any(|c| c.wears_out.is_some()));
         }
-        // Nobody knows how long it took, so nobody knows how long flash lasts.
+        // Without a duration, the lifetime of flash is unknown.
         let unknown =
             PlanOptions { wear_max: Some(1.0), duration: Nanos(0), ..PlanOptions::default() };
         let unknown = plan(&counts(), &c, all, 0.5, &unknown).unwrap();
@@ -286,14 +288,14 @@ mod tests {
         for (a, b) in whole.iter().zip(&half) {
             assert_eq!(a.purchase.tiers, b.purchase.tiers, "wear changes no latency");
             let used = a.purchase.endurance_used.zip(b.purchase.endurance_used);
-            // (What is written to a first tier of flash stays as it is.)
+            // (The writes to a first tier of flash do not change.)
             if let Some((a, b)) = used.filter(|_| in_memory(a)) {
                 assert!((b - a / 2.0).abs() < 1e-9, "{a} {b}");
                 compared += usize::from(a > 0.0);
             }
         }
         assert!(compared > 3, "{compared}");
-        // With half of the writes and half of the limit the same is bought.
+        // Half of the writes and half of the limit lead to the same purchase.
         let bought = |choices: Vec<Choice>| -> Vec<Vec<Tier>> {
             choices.into_iter().filter(in_memory).map(|c| c.purchase.tiers).collect()
         };
@@ -310,7 +312,8 @@ mod tests {
         };
         let at = vec![(256, 10, 0), (30 * 256, 9000, 0)];
         let counts = Steps { reads: 10_000, writes: 0, at, footprint: 30 * 256 };
-        // Ten thousand blocks in five hours are 187 MiB a day, of a flash for one drive write a day.
+        // Ten thousand blocks in five hours are 187 MiB a day; the flash is rated for one drive
+        // write a day.
         let options = PlanOptions {
             wear_max: Some(1.0),
             duration: Nanos(18_000_000_000_000),
@@ -371,7 +374,7 @@ mod tests {
         let early = check_budget(&c, c.combinations(), 0.001, &CostModel::default());
         assert!(early.unwrap_err().to_string().contains("SlowDRAM"));
         assert!(check_budget(&c, c.combinations(), 0.0045, &CostModel::default()).is_ok());
-        // The cheapest way in is named.
+        // The error names the cheapest tier that can be bought.
         let error = message(&counts(), c.combinations(), 0.001);
         assert!(error.contains("SlowDRAM") && error.contains("0.00449"), "{error}");
     }

@@ -1,4 +1,5 @@
-//! Measuring a workload for planning: hits by cache size, and how often blocks are dirtied again.
+//! Measures a workload for planning: hits by cache size, and how often dirty blocks are written
+//! again.
 
 use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request};
 use forebay_locality::{
@@ -12,17 +13,17 @@ use crate::error::PlanError;
 const BATCH: usize = 4096;
 /// Every access brings its block to the front of an LRU list.
 const DISTANCE: Distance = Distance::Trd;
-/// A sample consists of this many smaller ones, whose disagreement tells how good it is.
+/// A sample consists of this many smaller ones, whose spread shows how reliable it is.
 const PARTS: usize = 8;
 
-/// How to measure.
+/// How to measure the workload.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ProfileOptions {
     /// Requests are split into blocks of this size.
     pub block_size: BlockSize,
-    /// The share of blocks looked at: 1 measures exactly.
+    /// The share of blocks to sample; 1 measures exactly.
     pub sample_rate: f64,
-    /// Also measure what write-back needs to know; takes about a third longer.
+    /// Whether to measure what write-back needs as well; takes about a third longer.
     pub write_back: bool,
 }
 
@@ -38,7 +39,7 @@ pub struct ProfileBuilder {
     sample: BlockSample,
     keys: BlockKeys,
     whole: Measure,
-    /// The parts of a sample.
+    /// The parts of a sample; empty without sampling.
     parts: Vec<Measure>,
     requests: u64,
     reads: u64,
@@ -47,7 +48,7 @@ pub struct ProfileBuilder {
 }
 
 impl ProfileBuilder {
-    /// Nothing measured yet.
+    /// An empty builder.
     ///
     /// # Errors
     /// If the sampling rate is not above 0 and at most 1.
@@ -102,7 +103,7 @@ impl ProfileBuilder {
     /// The profile of all requests added.
     ///
     /// # Errors
-    /// As [`ProfileBuilder::add`], and if there are accesses and none is in the sample.
+    /// As [`ProfileBuilder::add`], and if there are accesses but none is in the sample.
     pub fn finish(self) -> Result<Profile, PlanError> {
         let (reads, writes) = (self.reads, self.writes);
         if reads + writes > 0 && self.whole.is_empty() {
@@ -120,13 +121,14 @@ impl ProfileBuilder {
     }
 }
 
-/// Distances of one set of blocks, with the accesses that come next.
+/// The reuse distances of one set of blocks, and a batch of accesses still to be measured.
 struct Measure {
     write_back: bool,
     stack: ReuseStack,
     histogram: SampleCounts,
     rewrites: SampleCounts,
-    /// Per block written: its farthest reuse since, if it was read since.
+    /// For each block written: the largest reuse distance of the reads since then, if there were
+    /// any.
     since_write: FxHashMap<u64, Option<Reuse>>,
     keys: Vec<u64>,
     ops: Vec<Op>,
@@ -134,7 +136,7 @@ struct Measure {
 }
 
 impl Measure {
-    /// Measures blocks that are a share of all, `rate`.
+    /// Measures a fraction `rate` of all blocks.
     fn new(write_back: bool, rate: f64) -> Self {
         Self {
             write_back,
@@ -172,10 +174,10 @@ impl Measure {
         Ok(())
     }
 
-    /// A write finds its block dirty in a cache of `c` blocks iff the block was written before
-    /// and no access since, this one included, came at a distance of `c` or more: then it was
-    /// never evicted in between. So the largest distance since the last write decides for every
-    /// cache size at once, just as the distance itself does for hits.
+    /// A write finds its block dirty in a cache of `c` blocks iff the block was written before and
+    /// no access since then, including this one, had a distance of `c` or more: the block was then
+    /// never evicted in between. So the largest distance since the last write is decisive for all
+    /// cache sizes at once, just as the distance itself is for hits.
     fn measure_rewrites(&mut self) {
         for ((&key, &op), &reuse) in self.keys.iter().zip(&self.ops).zip(&self.reuses) {
             if op == Op::Write {
@@ -187,7 +189,7 @@ impl Measure {
         }
     }
 
-    /// What was measured, for a workload of `reads` and `writes` in all.
+    /// The counts, scaled to a workload of `reads` and `writes` in total.
     fn finish(mut self, reads: u64, writes: u64) -> Result<Counted, PlanError> {
         self.measure()?;
         let distinct = self.stack.blocks_known();
@@ -216,19 +218,20 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// How it was measured.
+    /// The options of the measurement.
     pub fn options(&self) -> &ProfileOptions {
         &self.options
     }
-    /// Requests added, of every operation.
+    /// Number of requests added, of every operation.
     pub fn requests(&self) -> u64 {
         self.requests
     }
-    /// Whether there are reads (writes), and none is in the sample: all count as misses.
+    /// Whether there are reads (or writes, depending on `op`) but none is in the sample, so that
+    /// all of them count as misses.
     pub fn is_unsampled(&self, op: Op) -> bool {
         self.whole.histogram.counts(op).is_some_and(|counts| counts.is_unsampled)
     }
-    /// From the first request to the last; zero where the trace knows no time.
+    /// Time from the first request to the last; zero if the trace has no times.
     pub fn duration(&self) -> Nanos {
         self.duration
     }
@@ -261,7 +264,7 @@ impl HitCounts for Profile {
     }
 }
 
-/// Hits as some of the blocks show them.
+/// The hits of a set of blocks: all blocks, a sample or a part of one.
 #[derive(Clone, Debug)]
 struct Counted {
     histogram: ReuseHistogram,
@@ -277,7 +280,7 @@ impl HitCounts for Counted {
     fn writes(&self) -> u64 {
         self.writes
     }
-    // Weights of a sample add up to all accesses but for rounding.
+    // The weights of a sample add up to all accesses except for rounding.
     fn read_hits(&self, blocks: u64) -> u64 {
         self.histogram.hits(Op::Read, blocks).min(self.reads)
     }
@@ -324,7 +327,7 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    /// Write-backs of an LRU cache simulated block by block, drained at the end.
+    /// Write-backs of an LRU cache that is simulated block by block and drained at the end.
     fn write_backs(accesses: &[(bool, u64)], capacity: usize) -> u64 {
         let (mut lru, mut written): (Vec<(u64, bool)>, u64) = (Vec::new(), 0);
         for &(write, block) in accesses {
@@ -397,10 +400,10 @@ mod tests {
         let rate = 0.02;
         let h = hierarchy(["FastDRAM", "SlowSSD"], "SlowHDD", WritePolicy::WriteBack);
         let sample = BlockSample::new(rate, PARTS).unwrap();
-        // The first region's keys are its block numbers.
+        // The keys of the first region are its block numbers.
         for sampled in [true, false] {
             let hot = (1 << 20..).find(|&key| sample.part_of(key).is_some() == sampled).unwrap();
-            // Skewed, a third of all reads and of all writes to one block.
+            // Skewed accesses; a third of all reads and of all writes goes to one block.
             let accesses: Vec<(bool, u64)> = uniform()
                 .zip(0..600_000)
                 .map(|(u, i)| (i % 4 == 0, if i % 3 == 0 { hot } else { (u * u * 1e5) as u64 }))
@@ -412,7 +415,8 @@ mod tests {
             for sizes in [[0, 20_000], [2000, 30_000], [16_000, 0], [40_000, 40_000]] {
                 let blocks: u64 = sizes.iter().sum();
                 let parts = sample.parts();
-                // 2,000 sampled blocks, 250 of a part; uncorrected, the hot one counts 50 times or not.
+                // 2,000 sampled blocks, 250 in each part; without correction the hot block would
+                // count 50 times or not at all.
                 let estimates = parts.iter().map(|&part| (part, 0.2));
                 for (counts, most) in estimates.chain([(&sample as &dyn HitCounts, 0.04)]) {
                     for (of, estimated, hits, all) in [
@@ -440,7 +444,7 @@ mod tests {
                     ((bounds.low + bounds.high) / 2.0, (bounds.high - bounds.low) / 2.0);
                 let off = (middle - truth).abs();
                 assert!(half < 0.2 * truth, "{bounds:?} for {truth}");
-                // (One in twenty lies outside of the interval.)
+                // (The truth lies outside about one interval in twenty.)
                 assert!(off < 2.0 * half, "{sampled}, {sizes:?}: {bounds:?} for {truth}");
             }
         }
@@ -452,7 +456,7 @@ mod tests {
         let mut builder = ProfileBuilder::new(options).unwrap();
         (0..100).for_each(|block| builder.add(&request(Op::Read, block, 1)).unwrap());
         assert!(matches!(builder.finish(), Err(PlanError::EmptySample)));
-        // What has no accesses has none in any sample.
+        // A workload without accesses has none in any sample either.
         assert_eq!(ProfileBuilder::new(options).unwrap().finish().unwrap().reads(), 0);
     }
 

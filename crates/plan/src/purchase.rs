@@ -1,4 +1,4 @@
-//! Tiers of given sizes, what they cost and what they do.
+//! Tiers of given sizes, with their cost and performance.
 
 use forebay_locality::Interval;
 use schemars::JsonSchema;
@@ -11,7 +11,7 @@ use crate::judged_by::JudgedBy;
 use crate::plan::PlanOptions;
 use crate::wear::SECONDS_PER_DAY;
 
-/// Tiers of given sizes, what they cost and what they do.
+/// Tiers of given sizes, with their cost and performance.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Purchase {
     /// The tiers, tier 1 first; a tier of 0 bytes is not bought.
@@ -96,7 +96,7 @@ impl Class {
         }
     }
 
-    /// As written in results.
+    /// The name as written in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
@@ -106,7 +106,7 @@ impl Class {
     }
 }
 
-/// Tiers of `sizes`, judged to take `mean_latency_us`.
+/// The purchase of tiers of `sizes`, whose evaluated latency is `mean_latency_us`.
 pub(crate) fn purchase<H: HitCounts + ?Sized>(
     counts: &H,
     hierarchy: &Hierarchy,

@@ -1,31 +1,31 @@
 //! Hit-miss ratio and overhead-gain ratio: does a second tier help? (Bhandari 2024, 3.2.3)
 //!
-//! Adding tier 2 behind a tier 1 that stays as it is makes every tier-2 read hit faster by the
-//! **gain** and every tier-2 write hit and every miss slower by the **overhead**. It helps iff
-//! hits x gain > misses x overhead, that is, iff the workload's hit-miss ratio (HMR) is above
-//! the devices' overhead-gain ratio (OGR).
+//! Adding tier 2 behind an unchanged tier 1 makes every tier-2 read hit faster by the **gain** and
+//! every tier-2 write hit and every miss slower by the **overhead**. It helps iff hits x gain >
+//! misses x overhead, that is, iff the workload's hit-miss ratio (HMR) is above the devices'
+//! overhead-gain ratio (OGR).
 //!
 //! With write-back there is a third effect: dirty blocks stay longer, so fewer are written back,
 //! and they leave from tier 2. The time that this saves is divided by the gain and counted as hits,
-//! so that "HMR > OGR" means "it helps" under either policy. (The paper compares hits alone.)
+//! so "HMR > OGR" means "it helps" under either policy. (The paper compares hits alone.)
 
 use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
 use crate::hierarchy::{Hierarchy, WritePolicy};
 use crate::space::Space;
 
-/// What a second tier does to one access, in microseconds: `tier1`, `tier2` and the backing
-/// store as in a [`Hierarchy`] of two tiers.
+/// The effect of a second tier on one access, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tradeoff {
-    /// Saved per tier-2 read hit; not above zero where tier 2 is no faster than the store.
+    /// Time saved per tier-2 read hit; zero or negative if such a hit, with the demotion that it
+    /// causes, is no faster than the backing store.
     pub gain_us: f64,
-    /// Added per tier-2 write hit, write miss and read miss.
+    /// Time added per tier-2 write hit, write miss and read miss.
     pub overhead_us: f64,
 }
 
 impl Tradeoff {
-    /// The ratio of a hierarchy's first two tiers; `None` if it has only one.
+    /// The tradeoff between a hierarchy's first two tiers; `None` if it has only one.
     pub fn from_hierarchy(hierarchy: &Hierarchy) -> Option<Self> {
         let [first, second, ..] = hierarchy.tiers.as_slice() else { return None };
         let overhead_us = first.read_latency_us + second.write_latency_us;
@@ -33,28 +33,28 @@ impl Tradeoff {
         Some(Self { gain_us, overhead_us })
     }
 
-    /// Overhead over gain: what the hit-miss ratio must exceed; infinite without gain.
+    /// Overhead divided by gain, which the hit-miss ratio must exceed; infinite without gain.
     pub fn overhead_gain_ratio(&self) -> f64 {
         if self.gain_us > 0.0 { self.overhead_us / self.gain_us } else { f64::INFINITY }
     }
 }
 
-/// Hits and misses *of adding* tier 2 to tier 1, at one pair of sizes.
+/// Hits and misses of *adding* tier 2 to tier 1, for one pair of sizes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HitMiss {
     /// Size of tier 1.
     pub tier1: Units,
     /// Size of tier 2.
     pub tier2: Units,
-    /// Accesses made faster: tier-2 read hits, and with write-back what saved write-backs are
-    /// worth (not below zero).
+    /// Accesses made faster: tier-2 read hits and, with write-back, the saved write-backs converted
+    /// to hits (not below zero).
     pub hits: f64,
     /// Accesses made slower: tier-2 write hits, write misses and read misses.
     pub misses: u64,
 }
 
 impl HitMiss {
-    /// Measures sizes. Without gain, write-backs saved count nothing.
+    /// Computes the counts for one pair of sizes. Without gain, saved write-backs do not count.
     pub fn measure<H: HitCounts + ?Sized>(
         counts: &H,
         hierarchy: &Hierarchy,
@@ -70,7 +70,7 @@ impl HitMiss {
         Self { tier1, tier2, hits: ((all_reads - above) as f64 + saved).max(0.0), misses }
     }
 
-    /// Hits over misses: infinite where there are hits alone, 0 where there are neither.
+    /// Hits divided by misses: infinite if there are only hits, 0 if there are no hits.
     pub fn ratio(&self) -> f64 {
         match (self.hits > 0.0, self.misses) {
             (false, _) => 0.0,
@@ -80,7 +80,7 @@ impl HitMiss {
     }
 }
 
-/// What write-back saves, in gains. 0 with write-through.
+/// The time that tier 2 saves on write-backs, divided by the gain. 0 with write-through.
 fn saved_write_backs<H: HitCounts + ?Sized>(
     counts: &H,
     hierarchy: &Hierarchy,
@@ -106,8 +106,8 @@ fn saved_write_backs<H: HitCounts + ?Sized>(
     (from_first_us - from_second_us) / gain_us
 }
 
-/// The HMR curve at the cost limit of `space`: for every size of tier 1 that can be bought,
-/// ascending, tier 2 gets the rest of the money. Sizes that leave nothing for tier 2 are not in.
+/// The HMR curve at the cost limit of `space`: for every affordable size of tier 1, in ascending
+/// order, tier 2 gets the rest of the money. Sizes that leave nothing for tier 2 are omitted.
 pub fn hit_miss_curve<H: HitCounts + ?Sized>(counts: &H, space: &Space<'_>) -> Vec<HitMiss> {
     let mut curve = Vec::new();
     for tier1 in 1..=space.tier1_max().0 {
@@ -132,7 +132,8 @@ mod tests {
         let t = Tradeoff::from_hierarchy(&h).unwrap();
         assert!((t.gain_us - (1661.1 - 0.0619 - 1.82 - 2.0)).abs() < 1e-9);
         assert!((t.overhead_us - 2.0619).abs() < 1e-12);
-        // Reading the slow SSD itself is faster than reading the medium one and writing to it.
+        // Reading from the slow SSD directly is faster than reading from the medium SSD and
+        // demoting a block to it.
         let h = hierarchy(["FastDRAM", "MediumSSD"], "SlowSSD", WritePolicy::WriteThrough);
         let t = Tradeoff::from_hierarchy(&h).unwrap();
         assert!(t.gain_us < 0.0 && t.overhead_gain_ratio() == f64::INFINITY);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// The claim that gives the ratios their meaning, for the paper's policy and for ours.
+        /// Checks the statement that defines the ratios, for the paper's policy and for write-back.
         #[test]
         fn a_second_tier_helps_iff_hmr_is_above_ogr(
             counts in steps(40), h in any_hierarchy(), tier1 in 1u64..40, tier2 in 1u64..40,
@@ -159,7 +160,7 @@ mod tests {
             let without = h.mean_latency_us(&counts, &[b1, 0]);
             let measured = HitMiss::measure(&counts, &h, &cost, (Units(tier1), Units(tier2)));
             let ogr = Tradeoff::from_hierarchy(&h).unwrap().overhead_gain_ratio();
-            // Rounding decides where both sides are the same number.
+            // Where both sides are equal, rounding decides.
             prop_assume!((with - without).abs() > 1e-9 * without);
             prop_assert_eq!(measured.ratio() > ogr, with < without,
                 "hmr {} ogr {} with {} without {}", measured.ratio(), ogr, with, without);

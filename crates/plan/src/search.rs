@@ -1,4 +1,4 @@
-//! Searches for the best sizes a budget buys: exhaustive, and Cydonia.
+//! Searches for the best sizes that a budget buys: exhaustive search and Cydonia.
 
 use crate::cost::Units;
 use crate::counts::HitCounts;
@@ -7,10 +7,10 @@ use crate::evaluate::{Evaluator, evaluate};
 use crate::ratio::{HitMiss, Tradeoff, hit_miss_curve};
 use crate::space::Space;
 
-/// Latencies this close, relative to each other, are the same but for rounding.
+/// Latencies whose relative difference is at most this differ only by rounding.
 pub(crate) const SAME: f64 = 1e-9;
 
-/// So many times closer an exhaustive search looks each time that it looks around.
+/// Factor by which an exhaustive search reduces its step in each refinement.
 const CLOSER: u64 = 8;
 
 /// The best sizes that a search found.
@@ -18,22 +18,23 @@ const CLOSER: u64 = 8;
 pub struct Found {
     /// Size of each tier, tier 1 first.
     pub sizes: Vec<Units>,
-    /// Its mean latency, in microseconds, as the evaluator judged it.
+    /// The mean latency of these sizes, in microseconds, according to the evaluator.
     pub mean_latency_us: f64,
-    /// Mean latency of the single tier that the budget buys, as the evaluator judged it.
+    /// Mean latency of the single tier that the budget buys, in microseconds, according to the
+    /// evaluator.
     pub baseline_us: f64,
-    /// How many points were evaluated, the single tier not counted.
+    /// Number of points evaluated, not counting the single tier.
     pub evaluations: u64,
 }
 
-/// How Cydonia goes about it.
+/// Options of Cydonia.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CydoniaOptions {
-    /// The most two-tier sizes that are evaluated; at least 1.
+    /// The largest number of two-tier sizes to evaluate; at least 1.
     pub evaluations_max: u64,
-    /// Every `step`-th of the sizes in order of hit-miss ratio is evaluated. `None`: the
-    /// evaluations are spread over all of them, which finds second tiers that the first few
-    /// ratios, being neighbours, do not (`docs/planning-figures.md` has numbers).
+    /// Evaluates every `step`-th of the sizes in order of hit-miss ratio. `None` spreads the
+    /// evaluations over all sizes, which finds second tiers that the first few ratios, being
+    /// neighbours, miss (`docs/planning-figures.md` has numbers).
     pub step: Option<usize>,
 }
 
@@ -44,13 +45,13 @@ impl Default for CydoniaOptions {
     }
 }
 
-/// Evaluates every point of the budget (every `step`-th size of all tiers but the last) and
-/// takes the fastest. With a `step` above 1 it then looks around that one, ever closer, which finds
-/// the best of its neighbourhood.
+/// Evaluates every point of the budget (every `step`-th size of all tiers but the last) and returns
+/// the fastest. With a `step` above 1 it then searches the neighbourhood of the fastest point with
+/// smaller and smaller steps, which finds the best point there.
 ///
-/// Among equally fast sizes the cheapest: the points spend all the money on their last tier, which
-/// is then halved to the smallest that is as fast. That finds it where no larger last tier is
-/// slower, as by the formulas where the tier is worth having.
+/// Among equally fast sizes it returns the cheapest: every point spends all of the money, and a
+/// binary search then finds the smallest last tier that is as fast. It is the smallest if no larger
+/// last tier is slower; by the formulas this holds where the tier is worth having.
 ///
 /// # Errors
 /// As soon as an evaluation fails.
@@ -81,16 +82,16 @@ pub fn exhaustive(
     Ok(Found { evaluations: points - 1 + best.found.evaluations, ..best.found })
 }
 
-/// Cydonia (Bhandari 2024, algorithm 1), for two tiers: evaluates a handful of sizes in order of
-/// their hit-miss ratio. Worth it where one evaluation is a simulation or a replay.
+/// Cydonia (Bhandari 2024, algorithm 1), for at most two tiers: evaluates a few sizes in order of
+/// their hit-miss ratio. Useful where each evaluation is a simulation or a replay.
 ///
-/// If the size of the highest ratio beats the single tier of the same cost, only smaller first
-/// tiers are tried after it, otherwise only larger ones. (The listing's comparison signs are
-/// garbled in the published text; these are the text's words.) Where no size has a ratio above
-/// the devices' overhead-gain ratio, the answer is the single tier.
+/// If the size with the highest ratio beats the single tier of the whole budget, only smaller first
+/// tiers are tried after it, otherwise only larger ones. (The comparison signs of the published
+/// listing are garbled; this follows the prose.) If no size has a ratio above the devices'
+/// overhead-gain ratio, the answer is the single tier.
 ///
-/// It does badly where the latency has several minima over tier 1's size: it looks to one side
-/// of the highest ratio only.
+/// It does badly where the latency has several minima over tier 1's size, because it searches only
+/// one side of the highest ratio.
 ///
 /// # Errors
 /// If the hierarchy has more than two tiers, or as soon as an evaluation fails.
@@ -137,13 +138,13 @@ fn promising<H: HitCounts + ?Sized>(counts: &H, space: &Space<'_>) -> Vec<HitMis
     sizes
 }
 
-/// The best so far.
+/// The best sizes so far.
 struct Best {
     found: Found,
     cost_usd: f64,
-    /// Its last tier is the smallest that is as fast.
+    /// Whether the last tier is known to be the smallest that is as fast.
     is_trimmed: bool,
-    /// The lowest latency seen, which the cheapest of the fastest may miss by rounding.
+    /// The lowest latency seen; `found`, the cheapest of the fastest, may be slower by rounding.
     lowest_us: f64,
 }
 
@@ -178,7 +179,7 @@ impl Best {
         self.lowest_us = self.lowest_us.min(us);
     }
 
-    /// As [`Best::consider`], with sizes of which the last may be smaller.
+    /// Like [`Best::consider`], but the last of `sizes` may be reduced.
     fn consider_cheaper(
         &mut self,
         space: &Space<'_>,
@@ -198,7 +199,7 @@ impl Best {
         if usd(space, &smallest) < self.cost_usd {
             self.trim(space, evaluator)?;
         }
-        // It may have become cheaper by that.
+        // Trimming may have made the best cheaper.
         if usd(space, &smallest) < self.cost_usd {
             let sizes = self.trimmed(space, evaluator, sizes)?;
             let cost_usd = usd(space, &sizes);
@@ -210,7 +211,7 @@ impl Best {
         Ok(())
     }
 
-    /// Makes the last tier as small as is as fast.
+    /// Reduces the last tier to the smallest size that is as fast.
     fn trim(&mut self, space: &Space<'_>, evaluator: &mut dyn Evaluator) -> Result<(), PlanError> {
         if !self.is_trimmed {
             let sizes = self.found.sizes.clone();
@@ -221,7 +222,8 @@ impl Best {
         Ok(())
     }
 
-    /// `sizes`, which are as fast as the best, with the smallest last tier that is so too.
+    /// Returns `sizes`, which are as fast as the best, with the smallest last tier that is still as
+    /// fast.
     fn trimmed(
         &mut self,
         space: &Space<'_>,
@@ -249,7 +251,7 @@ impl Best {
         (self.cost_usd, self.is_trimmed) = (cost_usd, false);
     }
 
-    /// What is no slower than this is as fast as the fastest.
+    /// Sizes up to this latency count as equally fast as the fastest.
     fn most_us(&self) -> f64 {
         self.lowest_us * (1.0 + SAME)
     }
@@ -259,7 +261,8 @@ fn usd(space: &Space<'_>, sizes: &[Units]) -> f64 {
     space.cost().usd(&space.hierarchy().tiers, sizes)
 }
 
-/// The last tier that is there, and the smallest that it can be: of tier 1 there is always some.
+/// The index of the last tier with a size, and the smallest size it can have: tier 1 is never
+/// empty.
 fn smallest_last(sizes: &[Units]) -> (usize, Units) {
     let last = sizes.iter().rposition(|size| size.0 > 0).unwrap_or(0);
     (last, Units(u64::from(last == 0)))
@@ -274,9 +277,8 @@ mod tests {
 
     const COST: CostModel = CostModel::with_block_size(forebay_block::BlockSize::KIB_4);
 
-    /// The lowest latency over *every* choice of sizes that the money buys, part of it spent or
-    /// all, and the lowest cost at which there is that latency, computed without any of the
-    /// search's shortcuts.
+    /// The lowest latency over *every* affordable choice of sizes, whether or not it spends all the
+    /// money, and the lowest cost at that latency, computed without any of the search's shortcuts.
     fn brute_force<const TIERS: usize>(
         counts: &Steps,
         space: &Space<'_>,
@@ -331,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_plateau_is_bought_for_the_least_that_reaches_it() {
-        // A loop of 4 units, and reuse beyond what the money buys.
+        // A loop of 4 units, and reuse beyond what the budget buys.
         let at = vec![(4 * 256, 166, 0), (90 * 256, 1000, 0)];
         let counts = Steps { reads: 1100, writes: 0, at, footprint: 100 * 256 };
         let policy = WritePolicy::WriteThrough;
@@ -342,14 +344,15 @@ mod tests {
             let found = exhaustive(&space, 1, &mut Analytic::new(&counts, &COST)).unwrap();
             let sizes: Vec<u64> = found.sizes.iter().map(|size| size.0).collect();
             assert_eq!(sizes, expected, "{}", h.label());
-            // The baseline spends all the money, and is no faster.
+            // The baseline spends all of the money and is no faster.
             assert!(found.mean_latency_us <= found.baseline_us);
         }
     }
 
     #[test]
     fn a_coarse_search_looks_closer_around_what_it_finds() {
-        // The more a cache holds the less a further unit brings, and no size is on the grid.
+        // Each further unit brings less than the one before, and no size with a jump is on the
+        // grid.
         let jump = |k: u64| (k * 5 * 256, (100_000.0 * (k as f64 / 60.0).sqrt()) as u64, 0);
         let at = (1..=60).map(jump).collect();
         let counts = Steps { reads: 110_000, writes: 0, at, footprint: 300 * 256 };
@@ -388,7 +391,7 @@ mod tests {
             prop_assert_eq!(found.baseline_us, best.baseline_us);
         }
 
-        /// One working set, so that one size is best and the ratio falls away from it.
+        /// With one working set, one size is best and the ratio falls on both sides of it.
         #[test]
         fn cydonia_is_exact_where_there_is_one_working_set(
             h in any_hierarchy(), units in 4u64..60, reads in 100u64..1000, cold in 1u64..50,
@@ -426,7 +429,8 @@ mod tests {
 
     #[test]
     fn cydonia_turns_to_larger_first_tiers_when_the_highest_ratio_disappoints() {
-        // Sizes tried are recorded; the evaluator likes the single tier best of all.
+        // The test records the sizes tried; in the first round the evaluator prefers the single
+        // tier.
         let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteThrough);
         let at = vec![(10 * 256, 400, 0), (40 * 256, 900, 0)];
         let counts = Steps { reads: 1000, writes: 0, at, footprint: 40 * 256 };
@@ -447,7 +451,8 @@ mod tests {
     #[test]
     fn cydonia_spreads_its_evaluations_over_all_sizes() {
         let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteThrough);
-        // Every size has a higher ratio than the next smaller one, of which there are not quite ten times nine.
+        // Every size has a higher ratio than the next smaller one; there are between nine and ten
+        // times nine of them.
         let at = (1..=200).map(|units| (units * 256, units * units, 0)).collect();
         let counts = Steps { reads: 50_000, writes: 0, at, footprint: 200 * 256 };
         let budget = COST.unit_usd(0, &h.tiers[0], &h.tiers[0]) * 90.0;
@@ -460,7 +465,8 @@ mod tests {
         };
         let found = cydonia(&counts, &space, CydoniaOptions::default(), &mut judge).unwrap();
         assert_eq!(found.evaluations, 10);
-        // After the single tier and the first, each ninth of the larger ones has an evaluation.
+        // After the single tier and the first size, one evaluation falls into each ninth of the
+        // larger sizes.
         let rest: Vec<Units> =
             all.iter().map(|size| size.tier1).filter(|&size| size > all[0].tier1).collect();
         assert!(rest.len() > 18 && rest.len() % 9 > 4, "{}", rest.len());

@@ -1,4 +1,4 @@
-//! Judging the best of a plan again, by something slower than formulas.
+//! Evaluates the best choices of a plan again, with a slower method than formulas.
 
 use crate::catalogue::{Catalogue, Combination};
 use crate::choice::Choice;
@@ -9,22 +9,22 @@ use crate::judged_by::JudgedBy;
 use crate::plan::{Plan, PlanOptions};
 use crate::purchase::{Class, Purchase};
 
-/// What a judge says of a hierarchy whose tiers have given sizes.
+/// A judge's result for a hierarchy whose tiers have given sizes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Judged {
     /// Mean latency per block access, in microseconds.
     pub mean_latency_us: f64,
-    /// 99 % of requests take no longer, in microseconds.
+    /// 99th percentile of the latency of requests, in microseconds.
     pub p99_latency_us: f64,
-    /// 99.9 % of requests take no longer, in microseconds.
+    /// 99.9th percentile of the latency of requests, in microseconds.
     pub p999_latency_us: f64,
     /// Share of all block accesses that hit in each tier.
     pub hit_ratio: Vec<f64>,
-    /// Bytes written to each tier per day, flash or not; none where the duration is not known.
+    /// Bytes written to each tier per day, flash or not; `None` if the duration is unknown.
     pub bytes_written_per_day: Option<Vec<f64>>,
 }
 
-/// What was judged, and how.
+/// A judged cache and the result.
 #[derive(Clone)]
 struct Judgement {
     hierarchy: Hierarchy,
@@ -50,19 +50,19 @@ impl Judgement {
     }
 }
 
-/// Tells what a hierarchy whose tiers have these sizes is worth; `None` if it cannot.
+/// Evaluates a hierarchy whose tiers have these sizes; returns `None` if it cannot.
 pub type Judge<'a> = dyn FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, BoxError> + 'a;
 
-/// Has the first `shortlist` caches among the choices of `plan` and their single tiers judged, and puts those
-/// first that came out best. Choices that differ only in a tier that is not bought are one cache: they are
-/// judged together. A single tier that turns out to be faster, be it of the same cost or of the whole budget,
-/// takes the choice's place. What, by the
-/// judge, wears out faster than [`PlanOptions::wear_max`] stands behind what lasts. What could not be judged and
-/// what was not on the shortlist stands behind that, by the formulas as before. Returns how many purchases were
-/// judged.
+/// Lets `judge` evaluate the first `shortlist` caches among the choices of `plan`, and their single
+/// tiers, and sorts these choices to the front, best first. Choices that differ only in tiers that
+/// are not bought are one cache and count once. A single tier that turns out to be faster, whether
+/// of the same cost or of the whole budget, replaces the choice. Choices that, according to the
+/// judge, wear out faster than [`PlanOptions::wear_max`] come after those that last. Choices that
+/// could not be judged or are not on the shortlist follow in their previous order, by the formulas.
+/// Returns the number of purchases judged.
 ///
 /// # Errors
-/// If the catalogue has not the devices of the plan, or the judge fails.
+/// If the catalogue does not have the devices of the plan, or the judge fails.
 pub fn judge_shortlist(
     plan: &mut Plan,
     catalogue: &Catalogue,
@@ -98,7 +98,7 @@ pub fn judge_shortlist(
             known.push(judgement);
         }
         let Ok([of_purchase, of_baseline, of_whole]) = <[Judgement; 3]>::try_from(found) else {
-            // Half a judgement compares nothing.
+            // An incomplete judgement allows no comparison.
             rest.push(choice);
             continue;
         };
@@ -130,7 +130,7 @@ pub fn judge_shortlist(
     Ok(count)
 }
 
-/// Puts the baseline in the place of what was chosen, whose other tiers are then not bought.
+/// Replaces the purchase with the baseline; its lower tiers then have size 0.
 fn buy_single(choice: &mut Choice) {
     let none = choice.purchase.tiers.drain(1..).map(|tier| crate::Tier { bytes: 0, ..tier });
     let tiers: Vec<_> = none.collect();
@@ -143,7 +143,7 @@ fn buy_single(choice: &mut Choice) {
     (choice.hit_miss_ratio, choice.break_even) = (None, None);
 }
 
-/// What lasts before what wears out too fast, then by latency and by cost.
+/// Sorts choices that last before those that wear out too fast, then by latency and by cost.
 fn sort(judged: &mut [Choice], options: &PlanOptions) {
     let limit = options.wear_limit();
     let wears_out = |c: &Choice| {
@@ -158,10 +158,10 @@ fn sort(judged: &mut [Choice], options: &PlanOptions) {
 }
 
 impl Purchase {
-    /// Its devices and their sizes; tiers of no size are not there.
+    /// The devices of the purchase and their sizes, without tiers of size 0.
     ///
     /// # Errors
-    /// If the catalogue has not the devices.
+    /// If the catalogue does not have the devices.
     pub fn bought(
         &self,
         catalogue: &Catalogue,
@@ -198,7 +198,7 @@ mod tests {
         let (c, options) = (Catalogue::default(), PlanOptions::default());
         let before = plan(&counts(), &c, c.combinations(), 0.5, &options).unwrap();
         let mut after = before.clone();
-        // The later it is asked for, the better, and single tiers are the worst.
+        // Each call returns a lower latency than the one before; single tiers are the slowest.
         let mut next = 1000.0;
         let mut judge = |_: &Hierarchy, sizes: &[Units]| {
             next -= 1.0;
@@ -294,7 +294,7 @@ mod tests {
         let combinations = [Combination { tiers, backing: "SlowHDD".into() }];
         let options = PlanOptions::default();
         let mut plan = plan(&counts(), &c, &combinations, 0.2, &options).unwrap();
-        // By day the first tier is written five times and the second twice.
+        // Each day the first tier is written five times over and the second twice.
         let mut judge = |_: &Hierarchy, sizes: &[Units]| {
             let bytes = sizes.iter().zip([5.0, 2.0]).map(|(s, times)| (s.0 << 20) as f64 * times);
             let us = 100.0 / sizes.len() as f64;
@@ -324,7 +324,7 @@ mod tests {
         let options = PlanOptions { wear_max: Some(1.0), duration: hour, ..PlanOptions::default() };
         let before = plan(&counts(), &c, c.combinations(), 1.0, &options).unwrap();
         let tier2 = |p: &Purchase| p.tiers.get(1).filter(|t| t.bytes > 0).cloned();
-        // The fastest of all with flash is written a hundred times a day.
+        // The fastest choice with flash is written a hundred times over per day.
         let flash = |name: &str| c.device(name).unwrap().drive_writes_per_day.is_some();
         let worn =
             before.choices.iter().filter_map(|c| tier2(&c.purchase)).find(|t| flash(&t.device));

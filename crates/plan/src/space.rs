@@ -1,4 +1,4 @@
-//! What a budget can buy: the sizes among which a search chooses.
+//! The sizes that a budget can buy, among which a search chooses.
 
 use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};
@@ -8,10 +8,10 @@ use crate::hierarchy::{Hierarchy, WritePolicy};
 
 /// The affordable sizes of one hierarchy.
 ///
-/// A search chooses the sizes of all tiers but the last, which gets the rest of the money: a
-/// last tier that is larger costs no access any time, if it is faster than the backing store.
-/// No tier grows beyond the size at which the workload has every hit there is to be had, unless
-/// it wears out: the last of several may, and a single tier.
+/// A search chooses the sizes of all tiers but the last, which gets the rest of the money:
+/// enlarging the last tier makes no access slower, provided that it is faster than the backing
+/// store. No tier grows beyond the size at which the workload has every possible hit, except to
+/// wear more slowly: the last of several tiers may, and so may a single tier.
 #[derive(Clone, Debug)]
 pub struct Space<'a> {
     hierarchy: &'a Hierarchy,
@@ -19,24 +19,26 @@ pub struct Space<'a> {
     budget_usd: f64,
     unit_usd: Vec<f64>,
     useful: u64,
-    /// The last tier may be so large even where less would hold everything: for its endurance.
+    /// The last tier may grow to this size for the sake of its endurance, even if less would hold
+    /// everything.
     last_useful: u64,
-    /// The single tier may be so large even where less would hold everything: for its endurance.
+    /// A single tier may grow to this size for the sake of its endurance, even if less would hold
+    /// everything.
     single_useful: u64,
 }
 
-/// Which of the sizes are visited.
+/// Which sizes to visit.
 struct Grid<'a> {
-    /// Only those within a distance of these.
+    /// Visit only sizes within this distance of these.
     near: Option<(&'a [Units], u64)>,
     step: u64,
 }
 
 impl<'a> Space<'a> {
-    /// What `budget_usd` buys for a workload with these `counts`.
+    /// The sizes that `budget_usd` buys for a workload with these `counts`.
     ///
     /// # Errors
-    /// If the budget is no positive amount, or does not buy one unit of tier 1.
+    /// If the budget is not a positive amount, or does not buy one unit of tier 1.
     pub fn new<H: HitCounts + ?Sized>(
         counts: &H,
         hierarchy: &'a Hierarchy,
@@ -46,7 +48,7 @@ impl<'a> Space<'a> {
         Self::for_blocks(counts.useful_blocks(), hierarchy, cost, budget_usd)
     }
 
-    /// What `budget_usd` buys where a cache of `useful_blocks` has every hit there is.
+    /// The sizes that `budget_usd` buys if a cache of `useful_blocks` has every possible hit.
     pub(crate) fn for_blocks(
         useful_blocks: u64,
         hierarchy: &'a Hierarchy,
@@ -74,40 +76,42 @@ impl<'a> Space<'a> {
         Ok(space)
     }
 
-    /// Lets the last tier be up to `units` large, whatever more than its endurance that is good for.
+    /// Allows the last tier to grow to `units` for the sake of its endurance, even if less is
+    /// useful.
     pub(crate) fn with_last_tier_up_to(self, units: Units) -> Self {
         Self { last_useful: units.0, ..self }
     }
 
-    /// Lets the single tier be up to `units` large, whatever more than its endurance that is good for.
+    /// Allows a single tier to grow to `units` for the sake of its endurance, even if less is
+    /// useful.
     pub(crate) fn with_single_tier_up_to(self, units: Units) -> Self {
         Self { single_useful: units.0, ..self }
     }
 
-    /// The hierarchy whose sizes these are.
+    /// The hierarchy to which these sizes belong.
     pub fn hierarchy(&self) -> &'a Hierarchy {
         self.hierarchy
     }
-    /// What units cost.
+    /// The cost model.
     pub fn cost(&self) -> &'a CostModel {
         self.cost
     }
-    /// What may be spent, in US dollars.
+    /// The budget, in US dollars.
     pub fn budget_usd(&self) -> f64 {
         self.budget_usd
     }
 
-    /// The largest tier 1 of which every block is useful, if the money buys that much.
+    /// The largest tier 1 that the money buys and of which every block is useful.
     pub fn tier1_max(&self) -> Units {
         Units(CostModel::affordable(self.budget_usd, self.unit_usd[0]).min(self.useful))
     }
 
-    /// The single tier that the whole budget buys: all the money for tier 1, as far as it is useful.
+    /// The single tier that the whole budget buys, limited to the useful size.
     pub fn single_tier(&self) -> Vec<Units> {
         self.single_tier_for(self.budget_usd)
     }
 
-    /// The largest single tier that costs at most `usd`, if that much is useful.
+    /// The largest single tier that costs at most `usd`, limited to the useful size.
     pub fn single_tier_for(&self, usd: f64) -> Vec<Units> {
         let mut sizes = vec![Units(0); self.hierarchy.tiers.len()];
         let useful = self.useful.max(self.single_useful);
@@ -115,7 +119,7 @@ impl<'a> Space<'a> {
         sizes
     }
 
-    /// The largest next tier once the tiers above have these sizes.
+    /// The largest possible next tier, given the sizes of the tiers above.
     pub fn rest(&self, above: &[Units]) -> Units {
         let Some(&unit_usd) = self.unit_usd.get(above.len()) else { return Units(0) };
         let spent: f64 = above.iter().zip(&self.unit_usd).map(|(s, usd)| s.0 as f64 * usd).sum();
@@ -128,9 +132,10 @@ impl<'a> Space<'a> {
         Units(CostModel::affordable(left, unit_usd).min(useful))
     }
 
-    /// Visits every point, the single tier first: sizes of all tiers but the last `step` units
-    /// apart, and the rest of the money for the last; of three tiers and more also all the rest for
-    /// a tier between, with none below. Returns how many points there were.
+    /// Visits every point, the single tier first. The sizes of all tiers but the last are `step`
+    /// units apart, and the last gets the rest of the money. With three or more tiers, there are
+    /// also points that spend all the rest on an intermediate tier, with none below. Returns the
+    /// number of points.
     ///
     /// # Errors
     /// As soon as `visit` fails.
@@ -145,7 +150,7 @@ impl<'a> Space<'a> {
         let (mut sizes, mut points) = (vec![Units(0); tiers], 1);
         if tiers > 1 {
             self.descend(0, &Grid { near: None, step }, &mut sizes, &mut |sizes| {
-                // All for tier 1 is the single tier, seen already.
+                // All money for tier 1 is the single tier, which was visited already.
                 if sizes != single {
                     points += 1;
                     visit(sizes)?;
@@ -156,8 +161,8 @@ impl<'a> Space<'a> {
         Ok(points)
     }
 
-    /// Visits the points of which no tier but the last is more than `reach` units larger or smaller
-    /// than in `near`. Returns how many there were.
+    /// Visits the points near `near`: the size of each tier but the last differs by at most `reach`
+    /// units from that in `near`. Returns the number of points.
     ///
     /// # Errors
     /// As soon as `visit` fails.
@@ -176,7 +181,7 @@ impl<'a> Space<'a> {
         Ok(points)
     }
 
-    /// The step at which [`Space::visit`] sees at most about `points` points.
+    /// The step at which [`Space::visit`] visits at most about `points` points.
     pub fn step_for(&self, points: u64) -> u64 {
         let free = self.hierarchy.tiers.len().saturating_sub(1);
         match free {
@@ -214,7 +219,8 @@ impl<'a> Space<'a> {
             size += grid.step.max(1);
         }
         if tier > 0 && most.0 > 0 {
-            // The change would buy a little of the tiers below, which may be too little to gain.
+            // Otherwise the change would buy a little of the tiers below, which may be too little
+            // to gain.
             sizes[tier] = most;
             sizes[tier + 1..].fill(Units(0));
             visit(sizes)?;
@@ -223,12 +229,12 @@ impl<'a> Space<'a> {
     }
 }
 
-/// Refuses a budget that does not buy one unit of any combination's tier 1. Needs no workload,
-/// so that a caller can ask before measuring one.
+/// Rejects a budget that does not buy one unit of any combination's tier 1. Needs no workload, so a
+/// caller can check before measuring one.
 ///
 /// # Errors
-/// If the budget is no positive amount or buys nothing, or a combination names a device that the
-/// catalogue has not.
+/// If the budget is not a positive amount or buys nothing, or a combination names a device that the
+/// catalogue does not have.
 pub fn check_budget(
     catalogue: &Catalogue,
     combinations: &[Combination],
@@ -247,7 +253,7 @@ pub fn check_budget(
     Err(refused.unwrap_or_else(|| PlanError::NoCombination("none was given".into())))
 }
 
-/// The refusal that names the lower price.
+/// Returns the error that names the lower price.
 pub(crate) fn cheaper(before: Option<PlanError>, error: PlanError) -> PlanError {
     let usd = |e: &PlanError| match e {
         PlanError::BuysNothing { needed_usd, .. } => *needed_usd,

@@ -1,4 +1,4 @@
-//! Many workloads under every budget: which shape of hierarchy wins, by how much, and how near
+//! Many workloads under every budget: which shape of hierarchy wins, by how much, and how close
 //! Cydonia comes to exhaustive search (Bhandari 2024, figures 3.4 to 3.6).
 
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use crate::purchase::Class;
 use crate::search::{CydoniaOptions, Found, cydonia, exhaustive};
 use crate::space::Space;
 
-/// One workload, combination of two tiers and budget.
+/// One workload, with one combination of two tiers and one budget.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StudyPoint {
     /// The budget, in US dollars.
@@ -31,12 +31,11 @@ pub struct StudyPoint {
 }
 
 impl StudyPoint {
-    /// Searches both ways, judging by the formulas; `None` where the budget does not buy one unit
-    /// of tier 1.
+    /// Runs both searches with the formulas; `None` if the budget does not buy one unit of tier 1.
     ///
     /// # Errors
-    /// If the workload has no accesses, the hierarchy has more than two tiers, or the budget is no
-    /// positive amount.
+    /// If the workload has no accesses, the hierarchy has more than two tiers, or the budget is not
+    /// a positive amount.
     pub fn search<H: HitCounts + ?Sized>(
         counts: &H,
         hierarchy: &Hierarchy,
@@ -68,18 +67,19 @@ impl StudyPoint {
         }))
     }
 
-    /// By how much the best is below the single tier, as a fraction of the single tier's latency.
+    /// How much lower the best latency is than that of the single tier, as a fraction of the
+    /// latter.
     pub fn reduction(&self) -> f64 {
         if self.single_us > 0.0 { 1.0 - self.best_us / self.single_us } else { 0.0 }
     }
 
-    /// By how much Cydonia's latency is above the best, as a fraction of the best.
+    /// How much higher Cydonia's latency is than the best, as a fraction of the best.
     pub fn excess(&self) -> f64 {
         if self.best_us > 0.0 { self.cydonia_us / self.best_us - 1.0 } else { 0.0 }
     }
 }
 
-/// Many points together.
+/// A summary of many points.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StudySummary {
     /// Number of points. A point is one combination, one trace and one budget that is large enough
@@ -139,7 +139,7 @@ impl StudySummary {
         s
     }
 
-    /// Points at which two tiers win.
+    /// Number of points at which two tiers win.
     pub fn two_tiers(&self) -> u64 {
         self.pyramidal + self.non_pyramidal
     }

@@ -1,4 +1,4 @@
-//! Workloads made by hand, for tests.
+//! Hand-made workloads, for tests.
 
 use proptest::prelude::*;
 

@@ -1,9 +1,9 @@
-//! How fast flash wears out, and what of it endures.
+//! How fast flash wears out, and which sizes endure.
 //!
-//! What is bought is a share of a drive, and its endurance is that share of the drive's: a tier of a
-//! tenth of a drive that is rated for one drive write a day endures a tenth of the drive's bytes a
-//! day. A small tier that everything goes through wears out first; a larger one endures more, whether
-//! its room is useful or not.
+//! A tier is a share of a drive, and so is its endurance: a tier that takes a tenth of a drive
+//! rated for one drive write a day endures a tenth of the drive's bytes a day. A small tier through
+//! which everything passes wears out first; a larger one endures more, even if the additional room
+//! is not useful for hits.
 
 use std::ops::Range;
 
@@ -16,27 +16,28 @@ use crate::hierarchy::Hierarchy;
 
 pub(crate) const SECONDS_PER_DAY: f64 = 86_400.0;
 
-/// What is written to the flash tiers of a hierarchy.
+/// The writes to the flash tiers of a hierarchy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wear {
     pub flash_bytes_written_per_day: f64,
     pub drive_writes_per_day: f64,
-    /// The part that is used of the rating of the tier that wears fastest; none where no tier has one.
+    /// Used share of the rated endurance, for the tier that wears fastest; `None` if no tier has a
+    /// rating.
     pub endurance_used: Option<f64>,
 }
 
-/// How fast flash may wear out at most.
+/// A limit on how fast flash may wear out.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct WearLimit {
-    /// The largest share of the rated endurance that may be used; above 1 it wears out early.
+    /// The largest share of the rated endurance that may be used; above 1, flash wears out early.
     pub used_max: f64,
-    /// How long the workload took; a limit means something only where that is known.
+    /// Duration of the workload; at zero, for unknown, the limit has no effect.
     pub duration: Nanos,
     /// As [`PlanOptions::flash_writes`](crate::PlanOptions::flash_writes).
     pub flash_writes: f64,
 }
 
-/// Wear that rounding alone puts above the limit is not above it.
+/// Tolerance for rounding errors that put the wear above the limit.
 const ROUNDING: f64 = 1.0 + 1e-9;
 
 impl WearLimit {
@@ -44,12 +45,12 @@ impl WearLimit {
         self.duration.as_secs_f64() / SECONDS_PER_DAY
     }
 
-    /// Whether this share of its rated endurance may be used.
+    /// Whether `used`, a share of the rated endurance, is within the limit.
     pub(crate) fn allows_used(&self, used: f64) -> bool {
         used <= self.used_max * ROUNDING
     }
 
-    /// Whether tiers of `sizes` wear out no faster. Flash without a rating does not wear out.
+    /// Whether tiers of `sizes` stay within the limit. Flash without a rating does not wear out.
     pub fn allows<H: HitCounts + ?Sized>(
         &self,
         counts: &H,
@@ -61,8 +62,8 @@ impl WearLimit {
         used.is_none_or(|used| self.allows_used(used))
     }
 
-    /// The smallest tier 1 that endures where it has every hit there is, without a tier below it; 0 if it does
-    /// not wear out.
+    /// The smallest tier 1 within the limit when it has every possible hit and there is no tier
+    /// below it; 0 if it does not wear out.
     pub(crate) fn single_tier_needed<H: HitCounts + ?Sized>(
         &self,
         counts: &H,
@@ -72,13 +73,14 @@ impl WearLimit {
         let useful = cost.units_for(counts.useful_blocks()).0.max(1);
         let mut sizes = vec![Units(0); hierarchy.tiers.len()];
         sizes[0] = Units(useful);
-        // With every hit, what is written does not depend on the size.
+        // With every hit, the bytes written do not depend on the size.
         let used = self.used(counts, hierarchy, cost, &sizes, 0..1).unwrap_or(0.0);
         Units((useful as f64 * used / self.used_max / ROUNDING).ceil() as u64)
     }
 
-    /// The largest last tier that endurance alone can be a reason for: with the smallest tier 1, which
-    /// lets the most through. None but of two tiers; with more, sizes are those that are useful.
+    /// The largest last tier that can be needed for endurance: the one behind the smallest tier 1,
+    /// which lets the most through. 0 unless there are two tiers; with any other number, no tier
+    /// grows beyond its useful size for endurance.
     pub(crate) fn last_tier_max<H: HitCounts + ?Sized>(
         &self,
         counts: &H,
@@ -91,7 +93,8 @@ impl WearLimit {
         self.last_tier_needed(counts, hierarchy, cost, &[Units(1), Units(1)])
     }
 
-    /// The smallest last tier that endures what tiers of `sizes` let through to it.
+    /// The smallest last tier within the limit, behind tiers of `sizes`; 0 unless there are two
+    /// tiers.
     pub(crate) fn last_tier_needed<H: HitCounts + ?Sized>(
         &self,
         counts: &H,
@@ -103,13 +106,13 @@ impl WearLimit {
         let Some(last) = sizes.last_mut().filter(|_| hierarchy.tiers.len() == 2) else {
             return Units(0);
         };
-        // Whatever its size, what comes to the last tier is the same.
+        // The amount written to the last tier does not depend on its size.
         *last = Units(1);
         let used = self.used(counts, hierarchy, cost, &sizes, 1..2).unwrap_or(0.0);
         Units((used / self.used_max / ROUNDING).ceil() as u64)
     }
 
-    /// The share of its rated endurance that the most worn of some tiers uses; none where nobody knows.
+    /// Used share of the rated endurance, for the most worn of `tiers`; `None` if it is not known.
     fn used<H: HitCounts + ?Sized>(
         &self,
         counts: &H,

@@ -1,4 +1,5 @@
-//! The tests of the plan in one program: each file is a module, and the crates below are linked once.
+//! All tests of this crate in one program: each file is a module, so the dependencies are linked
+//! only once.
 
 mod examples;
 mod partition;

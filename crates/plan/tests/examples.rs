@@ -1,4 +1,4 @@
-//! The example runs, and what it asserts holds.
+//! The example runs, and its assertions hold.
 
 #[path = "../examples/plan_tiers.rs"]
 mod plan_tiers;

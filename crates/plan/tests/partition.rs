@@ -1,6 +1,6 @@
-//! Goal: the shares found are the best there are, for every goal, whatever the shape of the
-//! curves. Method: the examples of Koller (2012), chapter 5, by workloads that are measured here;
-//! and a search that tries every division.
+//! Goal: the shares found are the best possible, for every goal and any shape of the curves.
+//! Method: the examples of Koller (2012), chapter 5, with workloads that are measured here; and a
+//! search that tries every division.
 
 use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
 use forebay_plan::PlanError;
@@ -34,8 +34,8 @@ pub(crate) fn measure(requests: impl IntoIterator<Item = Request>) -> PartitionP
     builder.finish().unwrap()
 }
 
-/// Random requests of `blocks` blocks over a file, aligned to `align`; each long enough that few
-/// of them are a block's first.
+/// Random requests of `blocks` blocks within a file, aligned to `align`. There are many of them, so
+/// that few are the first access to a block.
 pub(crate) fn random_reader(
     volume: u32,
     file: u64,
@@ -81,8 +81,8 @@ pub(crate) fn problem(
     Problem::new(options, profile.volumes.values().collect(), models)
 }
 
-/// The search that the paper warns of: one unit after another to whom it gains most by the convex
-/// minorant of its curve.
+/// The search that the paper warns against: it hands out one unit after another, each to the volume
+/// that gains most by the convex minorant of its curve.
 fn greedy_on_minorants(problem: &Problem<'_>) -> Vec<u64> {
     let units = problem.budget().flash;
     let minorant = |volume: usize| -> Vec<f64> {
@@ -119,8 +119,8 @@ fn greedy_on_minorants(problem: &Problem<'_>) -> Vec<u64> {
     shares
 }
 
-/// Half a file of a million blocks, scaled to 2^15 so that the test takes no time: what matters is
-/// the number of blocks of a request.
+/// Half of a file of a million blocks, scaled to 2^15 to keep the test short: only the number of
+/// blocks per request matters.
 #[test]
 fn half_a_file_is_worth_half_to_aligned_requests_and_a_sixth_to_unaligned_ones() {
     const FILE: u64 = 1 << 15;
@@ -131,11 +131,11 @@ fn half_a_file_is_worth_half_to_aligned_requests_and_a_sixth_to_unaligned_ones()
             let curve = &profile.volumes[&Volume(0)];
             curve.requests() - curve.hits(FILE / 2)
         };
-        // Without the cold start: what the second half of the requests adds.
+        // Exclude the cold start: count only the misses of the second half of the requests.
         let misses = misses_at(&warm) - misses_at(&warm[..4_000]);
         1.0 - misses as f64 / 4_000.0
     };
-    // Koller (2012), section 5.1, reads 0.8 off the curve of requests that begin anywhere.
+    // Koller (2012), section 5.1, reads 0.8 from the curve of requests that begin anywhere.
     let (unaligned, aligned) = (hits_at_half(1), hits_at_half(64));
     assert!((1.0 - unaligned - 0.84).abs() < 0.03, "{unaligned}");
     assert!((1.0 - aligned - 0.51).abs() < 0.03, "{aligned}");
@@ -144,10 +144,10 @@ fn half_a_file_is_worth_half_to_aligned_requests_and_a_sixth_to_unaligned_ones()
 #[test]
 fn concave_curves_are_divided_right_where_convex_minorants_mislead() {
     const FILE: u64 = 1 << 13;
-    // Two readers of large unaligned requests: half of the cache for each is the worst division.
+    // Two readers of large unaligned requests: giving each half of the cache is the worst division.
     let mut requests = random_reader(0, FILE, 64, 1, 6_000);
     requests.extend(random_reader(1, FILE, 64, 1, 6_000));
-    // And one of single blocks, with the same minorant.
+    // And a reader of single blocks, with the same minorant.
     requests.extend(random_reader(2, FILE, 1, 1, 60_000));
     let profile = measure(requests);
     let problem =
@@ -161,7 +161,7 @@ fn concave_curves_are_divided_right_where_convex_minorants_mislead() {
         shares.iter().enumerate().map(of).sum()
     };
     assert_eq!(cost(&flash), found.cost.value);
-    // Whoever is given a large reader's half gets a sixth of its hits.
+    // With half of its file, a large reader gets only a sixth of its hits.
     assert!(
         cost(&flash) < cost(&greedy) - 0.1,
         "{flash:?} {} {greedy:?} {}",
@@ -211,7 +211,7 @@ fn the_largest_sum_of_requests_per_second_is_not_the_smallest_sum_of_inverses() 
         let problem = problem(&profile, options, vec![slow.clone(), fast.clone()]);
         exact(&problem, &mut unwatched).unwrap().shares.iter().map(|s| s.flash).collect()
     };
-    // A fast volume becomes much faster; a slow one is what the inverses are about.
+    // The sum favours the fast volume, which becomes much faster; the inverses favour the slow one.
     let (sum, inverse) = (divide(IopsGoal::Sum), divide(IopsGoal::Inverse));
     assert!(sum[1] > 200 && inverse[0] > 200, "{sum:?} {inverse:?}");
 }
@@ -231,10 +231,11 @@ fn performance_per_cost_favours_tiny_sizes_unless_a_floor_keeps_it_from_them() {
     let tiny = divide(0, 400);
     assert!(tiny[0] <= 2, "the first block has the best ratio: {tiny:?}");
     assert!(divide(150, 400).iter().all(|&blocks| blocks >= 150));
-    // ETICA: only if demands do not fit are sizes chosen by performance per cost.
+    // ETICA: performance per cost decides the sizes only if the demands do not fit.
     let demands: Vec<u64> = profile.volumes.values().map(|c| c.useful_blocks()).collect();
     assert_eq!(divide(0, demands.iter().sum()), demands);
-    // Of each tier on its own: a little memory does not keep anybody from the flash.
+    // Each tier is checked on its own: too little memory does not prevent everything from fitting
+    // in flash.
     let mut options = options(Goal::Ppc, demands.iter().sum(), 1);
     options.sizes.dram_bytes = 16 * BLOCK;
     let mut fast = model(100.0, 5_000.0);
@@ -266,7 +267,7 @@ fn floors_that_do_not_fit_are_refused() {
 #[test]
 fn a_target_comes_before_the_goal_and_one_that_cannot_be_met_is_missed_by_little() {
     let profile = measure([0, 1].into_iter().flat_map(|v| random_reader(v, 512, 1, 1, 20_000)));
-    // Without targets the second volume gets everything: its misses cost more.
+    // Without targets the second volume gets everything, because its misses cost more.
     let models = vec![model(100.0, 1_000.0), model(100.0, 10_000.0)];
     let problem = |target_us: Option<f64>| {
         let mut problem = problem(&profile, options(Goal::Latency, 512, 4), models.clone());
@@ -349,7 +350,7 @@ fn units_that_are_given_stay_and_the_other_tier_is_divided_as_finely_as_is_quick
     assert_eq!(built.get(), 0, "nothing is left to choose");
 }
 
-/// Queues, in short: the backing store's latency grows with the misses that are left to it.
+/// A simple queueing model: the backing store's latency grows with the misses that reach it.
 fn queueing(problem: &Problem<'_>, sizes: &[Sizes]) -> Vec<Measured> {
     let volume = |(v, &size): (usize, &Sizes)| {
         let mut outcome = problem.predict(v, size);
@@ -386,7 +387,7 @@ fn planning_and_measuring_in_turns_comes_to_latencies_that_are_measured() {
     let [predicted, measured] = last.objective;
     assert!((predicted / measured - 1.0).abs() <= 0.01, "{predicted} {measured}");
     for (v, predicted) in last.predicted.iter().enumerate() {
-        // The models left behind are those of the answer.
+        // The problem keeps the models of the answer.
         assert_eq!(problem.predict(v, last.sizes[v]), *predicted);
     }
 }
@@ -428,7 +429,7 @@ fn without_agreement_the_answer_is_what_measured_best() {
     let mut measure = |sizes: &[Sizes]| {
         round += 1;
         let mut measured = queueing(&copy, sizes);
-        // A device that gets slower all the time is never predicted.
+        // A device that keeps getting slower is never predicted correctly.
         measured.iter_mut().for_each(|m| {
             m.outcome.latency_us *= f64::powi(4.0, round);
             m.read.miss *= f64::powi(4.0, round) * (1.0 + sizes[0].flash_bytes as f64);
@@ -463,7 +464,7 @@ fn what_fails_while_measuring_is_said() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Every goal, on curves of real stacks: no division of the units is better.
+    /// For every goal, on measured curves, no division into the units is better.
     #[test]
     fn no_division_of_measured_volumes_is_better(
         seed in any::<u64>(), goal in 0..5usize, by_requests in any::<bool>(),
@@ -532,8 +533,7 @@ proptest! {
     }
 }
 
-/// Volumes that loop over a file or read it at random, in a cache whose size is no multiple of the
-/// unit. Every third request writes.
+/// Volumes that loop over a file or read it at random. Every third request writes.
 fn loops_and_random_readers(random: &mut Random, volumes: u32) -> PartitionProfile {
     let mut requests = Vec::new();
     for volume in 0..volumes {
@@ -552,7 +552,7 @@ fn loops_and_random_readers(random: &mut Random, volumes: u32) -> PartitionProfi
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// One-block units are the finest there are: what is best in them is what no bound may deny.
+    /// One-block units are the finest possible, so no bound may exceed the best division into them.
     #[test]
     fn no_division_into_single_blocks_beats_the_bound_of_coarser_units(
         seed in any::<u64>(), goal in 0..4usize, targets in any::<bool>(), volumes in 1..4u32,
@@ -591,8 +591,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// A share is the floor and whole units, and one volume has what these leave over. Two volumes, so
-    /// that every division can be tried here.
+    /// A share is its floor plus whole units, and one volume has the remainder. There are two
+    /// volumes, so the test can try every division.
     #[test]
     fn nothing_of_the_cache_is_lost_to_units_and_floors_hold_to_the_byte(
         seed in any::<u64>(), goal in 0..5usize, anneals in any::<bool>(),
@@ -655,8 +655,8 @@ proptest! {
                 prop_assert_eq!(curve.hits(blocks), curve.hits(u64::MAX), "{:?}", sizes);
             }
         }
-        // Every first share of its floor and whole units, with the other volume's likewise or all that
-        // is left, or the other way round.
+        // Every share of the first volume of its floor and whole units, combined with such a share
+        // of the other volume or with all that is left; and the other way round.
         let parts = |of: u64, unit: u64, floors: &[u64]| -> Vec<[u64; 2]> {
             let most = of - floors[1];
             let whole = (0..).map(|n| floors[0] + n * unit).take_while(|&a| a <= most);

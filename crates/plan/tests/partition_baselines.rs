@@ -1,5 +1,5 @@
-//! Goal: no shares that are easy to think of beat those found. Method: equal shares of random workloads
-//! under every write policy, and problems whose best shares are known.
+//! Goal: no simple choice of shares beats the shares found. Method: equal shares for random
+//! workloads under every write policy, and problems whose best shares are known.
 
 use forebay_block::{Op, Request};
 use forebay_plan::partition::{
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::partition::{BLOCK, Random, measure, model, options, problem, random_reader, read};
 
-/// What equal shares cost, of whole units.
+/// The cost of equal shares of whole units.
 fn equal_shares(problem: &Problem<'_>) -> Cost {
     let (volumes, budget) = (problem.volumes() as u64, problem.budget());
     let each = Share::new(budget.dram / volumes, budget.flash / volumes);
@@ -24,7 +24,7 @@ fn write_model(policy: usize) -> VolumeModel {
         // Written back from memory, or from flash.
         0 => ByPlace::all(1.0),
         1 => ByPlace::all(100.0),
-        // Past the cache unless the block is in it.
+        // Writes bypass the cache unless the block is in it.
         2 => ByPlace { dram: 1.0, flash: 100.0, miss: 5_000.0 },
         _ => ByPlace::all(5_000.0),
     };
@@ -42,7 +42,7 @@ proptest! {
         let mut random = Random(seed);
         let mut requests = Vec::new();
         for volume in 0..1 + random.below(4) as u32 {
-            // Every other volume comes back to no block.
+            // Every other volume never accesses a block again.
             let file = 1 + random.below(20);
             for n in 0..40 {
                 let block = if volume % 2 == 0 { n } else { random.below(file) };

@@ -1,10 +1,10 @@
-//! The formulas against a cache that is really there.
+//! Compares the formulas with a simulated cache.
 //!
-//! Goal: what the planner computes from reuse distances is what two exclusive tiers do. Method: a
-//! naive simulation of two lists of blocks, which counts every read and write of every device and
-//! knows neither reuse distances nor the formulas, over random accesses. It starts full (of
-//! blocks that nobody accesses) because the formulas describe a cache that has filled up, and its
-//! dirty blocks are written back at the end.
+//! Goal: what the planner computes from reuse distances equals what two exclusive tiers do. Method:
+//! a naive simulation of two lists of blocks, with random accesses. It counts every read and write
+//! of every device and uses neither reuse distances nor the formulas. It starts full (of blocks
+//! that nobody accesses), because the formulas describe a cache that has filled up, and writes back
+//! its dirty blocks at the end.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use forebay_plan::{
 };
 use proptest::prelude::*;
 
-/// Blocks that nobody accesses are numbered from here.
+/// The first number of the blocks that nobody accesses.
 const STRANGERS: u64 = 1 << 32;
 
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ struct Operations {
 }
 
 struct TwoTiers {
-    /// Most recent in front.
+    /// Most recently used blocks first.
     tiers: [VecDeque<Held>; 2],
     done: Operations,
     policy: WritePolicy,
@@ -76,7 +76,7 @@ impl TwoTiers {
         self.demote(below.is_some());
     }
 
-    /// Makes room in tier 1 again; tier 2 has room if the block came from there.
+    /// Makes room in tier 1; tier 2 has room if the accessed block came from there.
     fn demote(&mut self, room_below: bool) {
         let two = !self.tiers[1].is_empty() || room_below;
         let oldest = self.tiers[0].pop_back().expect("tier 1 has at least one block");
@@ -99,7 +99,7 @@ impl TwoTiers {
         }
     }
 
-    /// Writes back what is dirty, as if it had aged out.
+    /// Writes back the dirty blocks, as if they had aged out.
     fn drain(&mut self) {
         let last = usize::from(!self.tiers[1].is_empty());
         for held in std::mem::take(&mut self.tiers).into_iter().flatten() {

@@ -12,20 +12,20 @@ use serde::Serialize;
 use crate::format::{count, percent};
 use crate::{Facts, Shown, write_facts, write_table};
 
-/// Miss-ratio curves, and at which sizes they are shown.
+/// Miss-ratio curves, and the sizes at which to show them.
 pub struct Curves<'a> {
     /// The answer.
     pub answer: &'a Answer,
     /// The names of the traces.
     pub files: String,
-    /// Points of a curve at most.
+    /// Maximum number of points of a curve.
     pub points: usize,
-    /// More points, at these sizes in blocks.
+    /// Sizes in blocks at which to add points.
     pub at_blocks: Vec<u64>,
 }
 
 impl<'a> Curves<'a> {
-    /// An answer about these files, to be shown at as many sizes as is usual.
+    /// Creates the view of an answer about these files, with the default number of points.
     pub fn new(answer: &'a Answer, files: impl Into<String>) -> Self {
         Self { answer, files: files.into(), points: POINTS, at_blocks: Vec::new() }
     }
@@ -141,13 +141,14 @@ impl Curves<'_> {
         analysis::points(histogram, self.points, &self.at_blocks)
     }
 
-    /// A curve as a table: powers of two, the sizes asked for, and the size at which it ends.
+    /// A curve as a table: at powers of two, at the requested sizes, and at the size at which the
+    /// curve ends.
     fn table(&self, histogram: &ReuseHistogram, sliced: Option<&SlicedHistogram>) -> Table {
         let options = &self.answer.options;
         let full = histogram.max_distance().map_or(1, |max| max + 1);
         let reuses = histogram.max_distance().is_some();
         let shift = options.block_size.shift();
-        // Not below 1 MiB, where a curve is about the trace's last few requests.
+        // Start at 1 MiB: below that, only the last few requests of the trace determine a curve.
         let first = (20u32.saturating_sub(shift)).min(full.ilog2());
         let mut sizes: Vec<u64> = (first..64).map(|s| 1 << s).take_while(|&s| s < full).collect();
         sizes.extend(self.at_blocks.iter().copied().chain([full]));
@@ -178,7 +179,7 @@ impl Curves<'_> {
     }
 }
 
-/// A picture of miss ratios by cache size.
+/// An empty chart of miss ratios by cache size.
 pub(crate) fn lines(title: &str) -> Lines {
     Lines::new(title).x(Axis::new("cache size", Unit::Bytes).log()).y(Axis::new(
         "miss ratio",

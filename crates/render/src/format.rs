@@ -1,13 +1,13 @@
-//! Numbers as people read them.
+//! Formats numbers for readers.
 
 use std::time::Duration;
 
-/// A count with a decimal prefix: `999`, `1.2 k`, `45 M`.
+/// Formats a count with a decimal prefix: `999`, `1.2 k`, `45 M`.
 pub fn count(n: u64) -> String {
     const UNITS: [(&str, f64); 4] = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
     for (unit, size) in UNITS {
         let value = n as f64 / size;
-        // (What would be rounded to 1000 takes the next unit.)
+        // A value that would be rounded to 1000 takes the next unit.
         if value >= 0.9995 {
             let text = if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") };
             return format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text));
@@ -16,12 +16,12 @@ pub fn count(n: u64) -> String {
     n.to_string()
 }
 
-/// A count of something, one of which is called `one`: `1 request`, `1.2 k requests`.
+/// Formats a count of things, where `one` is the singular: `1 request`, `1.2 k requests`.
 pub fn counted(n: u64, one: &str) -> String {
     format!("{} {one}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// A time rounded to what matters while waiting: `8 s`, `3 min 20 s`, `2 h 5 min`.
+/// Formats a waiting time, rounded to useful units: `8 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn duration(d: Duration) -> String {
     let s = d.as_secs_f64().round() as u64;
     match s {
@@ -31,12 +31,12 @@ pub fn duration(d: Duration) -> String {
     }
 }
 
-/// A fraction as a percentage with one decimal: `0.123` is `12.3 %`.
+/// Formats a fraction as a percentage with one decimal: `0.123` is `12.3 %`.
 pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
 }
 
-/// A number with four significant digits, at most four of them behind the point.
+/// Formats a number with four significant digits, at most four of them after the decimal point.
 pub fn figure(value: f64) -> String {
     let digits = 3 - value.abs().max(1e-9).log10().floor() as i32;
     format!("{value:.*}", digits.clamp(0, 4) as usize)

@@ -3,7 +3,7 @@
 use forebay_report::TableOf;
 use forebay_results::Latency;
 
-/// Adds the columns of a latency, each value as `show` shows it.
+/// Adds the columns of a latency, with values formatted by `show`.
 pub fn latencies<T>(
     table: TableOf<T>,
     show: fn(f64) -> String,

@@ -1,9 +1,9 @@
-//! Answers in every form in which they are given: JSON, text, an HTML page, Parquet.
+//! Renders answers in all their forms: JSON, text, an HTML page and Parquet.
 //!
-//! One module for each kind of answer, with a type that implements [`Shown`]. What was measured is in
-//! `forebay_analysis`, `forebay_replay` and `forebay_trace`; this crate chooses words, units, tables and
-//! figures. It reads no files but the documents of an [`overview`], and writes none: the caller
-//! decides where each form goes.
+//! Each kind of answer has a module, with a type that implements [`Shown`]. The measurements are in
+//! `forebay_analysis`, `forebay_replay` and `forebay_trace`; this crate chooses words, units,
+//! tables and figures. It reads no files except the documents of an [`overview`], and writes none:
+//! the caller decides where each form goes.
 //!
 //! ```
 //! use forebay_analysis::{Traces, Unobserved, curve};
@@ -45,41 +45,41 @@ use serde::Serialize;
 
 pub use parquet::{ParquetError, parquet};
 
-/// An answer in each of its forms. Only what the caller wants is worked out.
+/// An answer in each of its forms. Each method computes only its own form.
 pub trait Shown {
-    /// For programs: the JSON document.
+    /// The JSON document, for programs.
     fn document(&self) -> impl Serialize;
 
-    /// For a terminal.
+    /// Writes the answer as text, for a terminal.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     fn text(&self, out: &mut dyn Write) -> io::Result<()>;
 
     /// The raw rows.
     fn rows(&self) -> Columns;
 
-    /// A page with the pictures.
+    /// The HTML page with the charts.
     fn page(&self) -> Report;
 
     /// What [`text`](Self::text) writes.
     fn to_text(&self) -> String {
         let mut bytes = Vec::new();
-        // Memory takes what it is given.
+        // Writing to memory does not fail.
         let _ = self.text(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-/// Short values and their names.
+/// Names with short values.
 type Facts = Vec<(&'static str, String)>;
 
-/// Facts for a terminal, a line each.
+/// Writes facts for a terminal, one per line.
 fn write_facts(facts: &[(impl AsRef<str>, String)], out: &mut dyn Write) -> io::Result<()> {
     facts.iter().try_for_each(|(name, value)| writeln!(out, "{:<20} {value}", name.as_ref()))
 }
 
-/// A table for a terminal, below an empty line.
+/// Writes a table for a terminal, after an empty line.
 fn write_table(table: &forebay_report::Table, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{}", table.to_text().trim_end())
 }

@@ -1,4 +1,4 @@
-//! Miss-ratio curves of the cache itself, by miniature simulation.
+//! Miss-ratio curves of a configured cache, from simulations of scaled-down caches.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::format::{count, percent};
 use crate::{Facts, Shown, write_facts, write_table};
 
-/// A curve, or a surface over memory and flash; its JSON document is this.
+/// A curve, or a surface over memory and flash. This type is also the JSON document.
 #[derive(Serialize, JsonSchema)]
 pub struct Miniature<'a> {
     /// The configuration file.
@@ -108,7 +108,7 @@ fn name(flash_bytes: Option<u64>) -> String {
     flash_bytes.map_or("none".to_owned(), |bytes| Size(bytes).to_string())
 }
 
-/// In the order asked for.
+/// The distinct flash sizes, in the requested order.
 fn flash_sizes(answer: &Answer) -> Vec<Option<u64>> {
     let mut sizes: Vec<Option<u64>> = Vec::new();
     for point in &answer.points {
@@ -139,7 +139,7 @@ fn facts(shown: &Miniature<'_>) -> Facts {
         ("distinct data", format!("{about}{}", Size(answer.distinct_blocks * answer.block_size))),
         ("cache", shown.config.clone()),
     ];
-    // Several sizes are in the tables and pictures.
+    // If there are several sizes, the tables and charts list them.
     if let [Some(bytes)] = flash_sizes(answer)[..] {
         facts.push(("flash", Size(bytes).to_string()));
     }

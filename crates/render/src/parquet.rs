@@ -1,4 +1,4 @@
-//! Raw rows as Parquet, without a data-frame library.
+//! Writes raw rows as Parquet, without a data-frame library.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
-/// The bytes of a Parquet file with these rows.
+/// Encodes the rows as the bytes of a Parquet file.
 ///
 /// # Errors
-/// If they cannot be encoded.
+/// If the rows cannot be encoded.
 pub fn parquet(rows: &Columns) -> Result<Vec<u8>, ParquetError> {
     let fields = rows.iter().map(|column| Ok(Arc::new(field(column)?)));
     let fields = fields.collect::<Result<_, ParquetError>>()?;
@@ -70,8 +70,9 @@ fn field(column: &Column) -> Result<Type, ParquetError> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a file says what the JSON document says of the same rows. Method: rows with everything that a row
-    //! can have are written and read back, and compared with what serde_json makes of them.
+    //! Goal: a Parquet file has the same values as the JSON document of the same rows. Method:
+    //! write rows with every kind of value, read them back, and compare them with the output of
+    //! serde_json.
 
     use std::io::Write;
 
@@ -124,7 +125,8 @@ mod tests {
         said BYTE_ARRAY or null, late_read INT64 or null, late_share DOUBLE or null, \
         bound DOUBLE or null";
 
-    /// One of them has a value for all columns but `late_share`, the others no more than they must.
+    /// One row has values in all columns except `late_share`; the others have only the required
+    /// values.
     fn rows() -> [Both; 3] {
         let full = Row {
             way: Way::AddTier,
@@ -141,7 +143,7 @@ mod tests {
         [Both::default(), (Key { name: "ü".into(), size: 2 }, full), Both::default()]
     }
 
-    /// The schema, and what is not null of each row.
+    /// The schema, and the non-null values of each row.
     fn read_back(rows: &[Both]) -> (String, Vec<Map<String, Value>>) {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&parquet(&Columns::from_rows(rows.iter().cloned())).unwrap()).unwrap();
@@ -165,7 +167,7 @@ mod tests {
         (schema.join(", "), rows.collect())
     }
 
-    /// What is not null of a JSON document, without its lists.
+    /// The non-null values of a JSON document, without its lists.
     fn flat(prefix: &str, document: &Value) -> Map<String, Value> {
         let mut flattened = Map::new();
         for (name, value) in document.as_object().unwrap() {

@@ -41,7 +41,7 @@ impl Shown for PolicyCurves<'_> {
     }
 }
 
-/// A row for each size, a column for each policy.
+/// A table with a row for each size and a column for each policy.
 fn table(answer: &Answer) -> Table {
     let sizes = answer.policies.first().map_or(&[][..], |curve| &curve.points);
     let table = Table::from_items(sizes.iter().enumerate()).column("miss ratio", |(_, size)| {
@@ -56,14 +56,14 @@ fn table(answer: &Answer) -> Table {
     table.table()
 }
 
-/// What the page shows.
+/// The section of the page.
 pub fn section(answer: &Answer, title: impl Into<String>) -> Section {
     let all = figure(answer, "Miss ratio by cache size", |point| point.miss_ratio).figure();
     let mut section = Section::new(title).facts(facts(answer)).figure(all.caption(
         "The share of block accesses that miss with each policy, by cache size. No policy is \
          better than `opt`, which knows the future.",
     ));
-    // With one kind of accesses only, the pictures are the same.
+    // If there are only reads or only writes, all charts are the same.
     if answer.reads > 0 && answer.writes > 0 {
         let reads = figure(answer, "Miss ratio of reads", |point| point.read_miss_ratio);
         section = section.figure(reads.figure());

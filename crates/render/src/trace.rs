@@ -1,4 +1,4 @@
-//! What is in a trace.
+//! Shows what a trace contains.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::format::{count, percent};
 use crate::{Facts, Shown, write_table};
 
-/// What is in a trace.
+/// The contents of a trace.
 pub struct Info<'a> {
     /// The answer.
     pub info: &'a TraceInfo,
@@ -48,7 +48,7 @@ impl Shown for Info<'_> {
     }
 }
 
-/// Percentiles that features have.
+/// The percentiles of each feature.
 const PERCENTS: [u32; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
 
 fn facts(info: &TraceInfo) -> Facts {
@@ -131,7 +131,7 @@ fn print(info: &TraceInfo, out: &mut dyn Write) -> std::io::Result<()> {
 
 const OPS: [(&str, &str); 2] = [("read_", "reads"), ("write_", "writes")];
 
-/// A distribution as it is shown.
+/// How to show a distribution.
 struct Shape {
     name: &'static str,
     title: &'static str,
@@ -145,7 +145,7 @@ const DISTRIBUTIONS: [Shape; 4] = [
     Shape { name: "jd", title: "jump distance", unit: Unit::Bytes },
 ];
 
-/// What is in a trace, as a section of a page.
+/// The contents of a trace, as a section of a page.
 pub fn section(title: impl Into<String>, info: &TraceInfo) -> Section {
     let shapes = DISTRIBUTIONS.iter().filter(|d| d.name != "jd");
     shapes.fold(Section::new(title).facts(facts(info)), |section, shape| {

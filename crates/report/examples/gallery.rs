@@ -1,4 +1,4 @@
-//! Every kind of picture on one page: `cargo run -p forebay-report --example gallery -- FILE`.
+//! Every kind of chart on one page: `cargo run -p forebay-report --example gallery -- FILE`.
 
 use forebay_report::{
     Axis, Bars, BudgetChart, BudgetPoint, HeatMap, Lines, Percentiles, Report, Section, Shape,

@@ -1,10 +1,10 @@
-//! Axes: what they measure, in which unit, on which scale.
+//! Axes: what they measure, and their unit and scale.
 
 use serde_json::{Map, Value, json};
 
 use crate::figure::escape_plotly;
 
-/// What an axis counts. Values are given in the unit named here; the axis chooses prefixes.
+/// The unit of an axis. Callers give values in this unit; the axis chooses prefixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Unit {
@@ -28,19 +28,19 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The factor from the caller's values to those in the figure (microseconds become seconds,
-    /// so that Plotly's SI prefixes fit).
+    /// The factor from the caller's values to the values in the figure. Microseconds become
+    /// seconds, to suit Plotly's SI prefixes.
     pub(crate) fn scale(self) -> f64 {
         if self == Unit::Micros { 1e-6 } else { 1.0 }
     }
 
-    /// d3 number format and suffix of ticks, on an axis that goes up to `high`.
+    /// d3 number format and suffix of the ticks, on an axis whose largest value is `high`.
     fn format(self, high: f64) -> (&'static str, &'static str) {
         match self {
             Unit::Plain if high < 1e4 => (",.4~r", ""),
             Unit::Plain => ("~s", ""),
             Unit::Bytes => ("", ""),
-            // There are no kiloseconds in the field.
+            // Avoids kiloseconds, which nobody uses.
             Unit::Micros | Unit::Seconds if high >= 1e3 => (",.6~r", " s"),
             Unit::Micros | Unit::Seconds => ("~s", "s"),
             Unit::Fraction => (".3~%", ""),
@@ -87,18 +87,18 @@ impl Axis {
     pub fn new(title: impl Into<String>, unit: Unit) -> Self {
         Self { title: title.into(), unit, log: false, zero: false }
     }
-    /// On a logarithmic scale; values of zero or less are left out of the picture.
+    /// Makes the scale logarithmic; values of zero or less are not drawn.
     pub fn log(mut self) -> Self {
         self.log = true;
         self
     }
-    /// Starting at zero (linear axes only).
+    /// Makes the axis start at zero (linear axes only).
     pub fn from_zero(mut self) -> Self {
         self.zero = true;
         self
     }
 
-    /// The axis as Plotly wants it; `values` (already scaled) decide about the ticks.
+    /// The axis in Plotly's format; the range of `values` (already scaled) determines the ticks.
     pub(crate) fn json(&self, values: impl Iterator<Item = f64>) -> Value {
         let mut axis = Map::new();
         axis.insert("title".into(), json!({ "text": escape_plotly(&self.title), "standoff": 10 }));
@@ -118,7 +118,8 @@ impl Axis {
             let (format, suffix) = self.unit.format(high);
             axis.insert("tickformat".into(), json!(format));
             axis.insert("ticksuffix".into(), json!(suffix));
-            // A tick per decade, or at 1, 2 and 5; within less than one Plotly finds better ones.
+            // One tick per decade, or ticks at 1, 2 and 5. For a ratio of at most 4, Plotly's ticks
+            // are better.
             if self.log && high / low > 500.0 {
                 axis.insert("dtick".into(), json!(1));
             } else if self.log && high / low > 4.0 {
@@ -132,7 +133,7 @@ impl Axis {
         Value::Object(axis)
     }
 
-    /// Ticks at powers of two, or at round binary steps on a linear axis: at most a dozen.
+    /// Ticks at powers of two or, on a linear axis, at round binary steps: at most a dozen.
     fn byte_ticks(&self, low: f64, high: f64) -> (Vec<f64>, Vec<String>) {
         let at: Vec<f64> = if self.log {
             let (first, last) = (low.log2().floor() as i32, high.log2().ceil() as i32);
@@ -147,7 +148,7 @@ impl Axis {
     }
 }
 
-/// The smallest and the largest of the values above zero; an empty range without any.
+/// The smallest and the largest of the values above zero; an empty range if there are none.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let shown = values.filter(|v| v.is_finite() && *v > 0.0);
     shown.fold((f64::INFINITY, 0.0), |(low, high), v| (low.min(v), high.max(v)))
@@ -169,7 +170,7 @@ fn binary(value: f64) -> String {
     format!("{} {}", significant(v), UNITS[unit])
 }
 
-/// Seconds, up to two minutes; then minutes, hours and days.
+/// Formats a time: seconds up to two minutes, then minutes, hours or days.
 fn time(seconds: f64) -> String {
     const LONGER: [(f64, f64, &str); 3] =
         [(48.0 * 3600.0, 86_400.0, "d"), (120.0 * 60.0, 3600.0, "h"), (120.0, 60.0, "min")];
@@ -199,7 +200,7 @@ fn si(value: f64, unit: &str, base: f64) -> String {
     format!("{} {prefix}{unit}", significant(v)).trim_end().to_string()
 }
 
-/// Three significant digits, without trailing zeroes or exponents.
+/// Formats a number with three significant digits, without trailing zeroes or an exponent.
 fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");

@@ -1,4 +1,4 @@
-//! Bars: one value per category and series, side by side or stacked.
+//! Bar charts: one value per category and series, side by side or stacked.
 
 use crate::axis::{Axis, Unit};
 use crate::figure::{Figure, colour, escape_plotly};
@@ -24,7 +24,7 @@ impl Bars {
         let categories = categories.into_iter().map(Into::into).collect();
         Self { title: title.into(), categories, ..Self::default() }
     }
-    /// The axis of values.
+    /// Sets the axis of values.
     pub fn axis(mut self, axis: Axis) -> Self {
         self.axis = axis;
         self
@@ -34,7 +34,7 @@ impl Bars {
         self.stacked = true;
         self
     }
-    /// Lays the bars on their side: better for long names.
+    /// Draws horizontal bars, which suit long names better.
     pub fn horizontal(mut self) -> Self {
         self.horizontal = true;
         self
@@ -49,7 +49,7 @@ impl Bars {
         self
     }
 
-    /// The finished picture.
+    /// Builds the figure.
     pub fn figure(self) -> Figure {
         let unit = self.axis.unit;
         let names: Vec<String> = self.categories.iter().map(|c| escape_plotly(c)).collect();
@@ -88,7 +88,7 @@ impl Bars {
         })
     }
 
-    /// Largest and smallest bar (sum of a stack), for the ticks.
+    /// Length of the longest bar (or of the stack) in each category, for the ticks.
     fn extent(&self, unit: Unit) -> Vec<f64> {
         let per_category = (0..self.categories.len()).map(|at| {
             let values = self.series.iter().filter_map(move |(_, v)| v.get(at).copied());

@@ -1,4 +1,4 @@
-//! Plan against budget: what the best purchase gives, and what it is made of.
+//! Plans by budget: the latency of the best purchase, and the sizes of its tiers.
 
 use crate::axis::{Axis, Unit};
 use crate::figure::{Figure, PALETTE, colour, escape_plotly};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// The best plan for one budget.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct BudgetPoint {
-    /// What may be spent, in US dollars.
+    /// Budget in US dollars.
     pub budget_usd: f64,
     /// Mean latency of the best plan, in microseconds.
     pub latency_us: f64,
@@ -19,8 +19,8 @@ pub struct BudgetPoint {
     pub class: String,
 }
 
-/// Two panels over one axis of budgets: mean latency of the plan and of the single tier above,
-/// sizes of the tiers below.
+/// Two panels that share an axis of budgets: above, the mean latency of the plan and of the single
+/// tier; below, the sizes of the tiers.
 #[derive(Clone, Debug, Default)]
 pub struct BudgetChart {
     title: String,
@@ -45,7 +45,7 @@ impl BudgetChart {
         self
     }
 
-    /// The finished picture.
+    /// Builds the figure.
     pub fn figure(mut self) -> Figure {
         self.points.sort_by(|a, b| a.budget_usd.total_cmp(&b.budget_usd));
         let budgets: Vec<f64> = self.points.iter().map(|p| p.budget_usd).collect();

@@ -1,4 +1,4 @@
-//! What can go wrong when a report is written.
+//! Errors when writing a report.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// The file could not be created or filled.
+    /// The file could not be created or written.
     #[error("cannot write the report {}: {source}; an existing file is unchanged", path.display())]
     Write {
-        /// The file asked for.
+        /// Path of the file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -1,17 +1,17 @@
-//! A picture: Plotly JSON with a title and a caption.
+//! A figure: Plotly JSON with a title and a caption.
 
 use serde_json::{Value, json};
 
-/// Colours of series in order: told apart by colour-blind readers, readable on light and dark
-/// (after Okabe and Ito, 2008, lightened where needed).
+/// Colours of series, in order. Colour-blind readers can distinguish them, and they are readable on
+/// light and dark backgrounds (after Okabe and Ito, 2008, lightened where needed).
 pub const PALETTE: [&str; 8] =
     ["#2f7ed8", "#e69f00", "#1a9e77", "#d55e00", "#b565a7", "#56b4e9", "#9a8c00", "#8a8f98"];
 
-/// The colour of series `index`: those of the palette first, then others around the circle of hues, in
-/// steps that keep neighbours apart, so that no two are alike.
+/// The colour of series `index`. After the colours of the palette, steps around the colour wheel
+/// keep consecutive colours apart, so that no two are alike.
 pub(crate) fn colour(index: usize) -> String {
     let Some(beyond) = index.checked_sub(PALETTE.len()) else { return PALETTE[index].to_owned() };
-    // The golden angle: however many there are, they are spread evenly.
+    // Steps of the golden angle spread any number of hues evenly.
     let hue = (beyond as f64 * 137.507_764 + 20.0) % 360.0 / 60.0;
     let (light, chroma) = ([0.45, 0.6][beyond % 2], [0.5, 0.4][beyond % 2]);
     let x = chroma * (1.0 - (hue % 2.0 - 1.0).abs());
@@ -27,7 +27,7 @@ pub(crate) fn colour(index: usize) -> String {
     format!("#{:02x}{:02x}{:02x}", part(r), part(g), part(b))
 }
 
-/// One picture, as the chart builders make it.
+/// One figure, as the chart builders create it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
     pub(crate) title: String,
@@ -36,7 +36,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure from Plotly JSON (an object with `data` and `layout`) made elsewhere.
+    /// A figure from Plotly JSON (an object with `data` and `layout`) from another source.
     pub fn from_json(title: impl Into<String>, json: Value) -> Self {
         Self { title: title.into(), caption: String::new(), json }
     }
@@ -58,14 +58,14 @@ impl Figure {
         Self::from_json(title, json!({ "data": data, "layout": layout }))
     }
 
-    /// With a sentence below that says what to see.
+    /// Adds a sentence below the figure that says what it shows.
     pub fn caption(mut self, text: impl Into<String>) -> Self {
         self.caption = text.into();
         self
     }
 
-    /// The figure as Plotly JSON: an object with `data` and `layout`. Unlike in the report, where
-    /// the title is a heading, it is part of the layout here.
+    /// The figure as Plotly JSON: an object with `data` and `layout`. The layout contains the
+    /// title; in a report, the title is a heading instead.
     pub fn to_json(&self) -> Value {
         let mut json = self.json.clone();
         json["layout"]["title"] = json!({ "text": escape_plotly(&self.title) });
@@ -73,8 +73,8 @@ impl Figure {
     }
 }
 
-/// Plotly shows a subset of HTML in every text it is given (names, titles, hover), so a caller's
-/// `<` and `&` are written as entities.
+/// Escapes a caller's text, because Plotly interprets a subset of HTML in all texts (names, titles,
+/// hover).
 pub(crate) fn escape_plotly(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

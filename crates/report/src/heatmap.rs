@@ -20,7 +20,7 @@ impl HeatMap {
     pub fn new(title: impl Into<String>, unit: Unit) -> Self {
         Self { title: title.into(), unit, ..Self::default() }
     }
-    /// The horizontal axis: its title, and a label per column.
+    /// Sets the horizontal axis: its title, and a label per column.
     pub fn columns<S: Into<String>>(
         mut self,
         title: impl Into<String>,
@@ -29,7 +29,7 @@ impl HeatMap {
         self.columns = (title.into(), labels.into_iter().map(Into::into).collect());
         self
     }
-    /// The vertical axis: its title, and a label per row, from the bottom up.
+    /// Sets the vertical axis: its title, and a label per row, from the bottom up.
     pub fn rows<S: Into<String>>(
         mut self,
         title: impl Into<String>,
@@ -38,18 +38,19 @@ impl HeatMap {
         self.rows = (title.into(), labels.into_iter().map(Into::into).collect());
         self
     }
-    /// Colours by the logarithm of the value (for values over several orders of magnitude).
+    /// Colours cells by the logarithm of the value, for values that span several orders of
+    /// magnitude.
     pub fn log(mut self) -> Self {
         self.log = true;
         self
     }
-    /// The next row's values, one per column; a value that is not finite leaves its cell empty.
+    /// Adds a row of values, one per column; a value that is not finite leaves its cell empty.
     pub fn row(mut self, values: impl IntoIterator<Item = f64>) -> Self {
         self.cells.push(values.into_iter().collect());
         self
     }
 
-    /// The finished picture.
+    /// Builds the figure.
     pub fn figure(self) -> Figure {
         let shade = |v: f64| {
             let v = v * self.unit.scale();
@@ -82,7 +83,7 @@ impl HeatMap {
         Figure::new(&self.title, data, layout)
     }
 
-    /// Five labelled values over the range of colours.
+    /// Five labelled values that cover the range of colours.
     fn colorbar(&self) -> serde_json::Value {
         let scaled = self.cells.iter().flatten().copied().filter(|v| v.is_finite());
         let scaled = scaled.filter(|v| !self.log || *v > 0.0);

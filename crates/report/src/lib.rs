@@ -1,16 +1,15 @@
 //! Self-contained, offline HTML reports: prose, facts, tables and Plotly figures in one file.
 //!
-//! A report is a [`Report`] of [`Section`]s; a picture is a [`Figure`], made by one of the chart
-//! builders ([`Lines`], [`Bars`], [`Percentiles`], [`HeatMap`], [`BudgetChart`]). What must
-//! always hold:
+//! A report is a [`Report`] of [`Section`]s. One of the chart builders ([`Lines`], [`Bars`],
+//! [`Percentiles`], [`HeatMap`], [`BudgetChart`]) creates each [`Figure`]. Invariants:
 //!
 //! * The file opens without a network: the Plotly script is embedded once, and a content security
-//!   policy in the page forbids the browser to fetch anything.
-//! * Every text given by a caller is data, never markup: volume and file names come from users.
-//! * A figure is plain Plotly JSON ([`Figure::to_json`]), the same that the Python package of that
-//!   name shows in a notebook; colours of text and grid follow the page's light or dark theme.
+//!   policy in the page prevents the browser from fetching anything.
+//! * Every text from a caller is data, never markup, because users choose volume and file names.
+//! * A figure is plain Plotly JSON ([`Figure::to_json`]), which the Python package `plotly` can show
+//!   in a notebook. The colours of text and grid follow the page's light or dark theme.
 //!
-//! The `plotly` crate, which carries the script, is heavy to compile and stays inside this crate.
+//! The `plotly` crate, which contains the script, is slow to compile; no other crate depends on it.
 //!
 //! ```
 //! use forebay_report::{Axis, Lines, Report, Section, Unit};

@@ -1,4 +1,4 @@
-//! Curves: one or more series over a shared axis.
+//! Line charts: one or more series that share their axes.
 
 use crate::axis::{Axis, Unit};
 use crate::figure::{Figure, colour, escape_plotly, translucent};
@@ -45,12 +45,12 @@ impl Lines {
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
     }
-    /// The horizontal axis.
+    /// Sets the horizontal axis.
     pub fn x(mut self, axis: Axis) -> Self {
         self.x = axis;
         self
     }
-    /// The vertical axis.
+    /// Sets the vertical axis.
     pub fn y(mut self, axis: Axis) -> Self {
         self.y = axis;
         self
@@ -64,7 +64,7 @@ impl Lines {
     ) -> Self {
         self.shaped(name, Shape::Straight, x, y)
     }
-    /// Adds a series joined as `shape` says.
+    /// Adds a series whose points are joined according to `shape`.
     pub fn shaped(
         mut self,
         name: impl Into<String>,
@@ -76,7 +76,8 @@ impl Lines {
         self.series.push(Series { name: name.into(), x, y, band: None, shape });
         self
     }
-    /// Adds bounds, drawn as a shaded band, to the series added last (nothing if there is none).
+    /// Adds bounds, drawn as a shaded band, to the series added last; does nothing without a
+    /// series.
     pub fn band(
         mut self,
         low: impl IntoIterator<Item = f64>,
@@ -93,7 +94,7 @@ impl Lines {
         self
     }
 
-    /// The finished picture.
+    /// Builds the figure.
     pub fn figure(self) -> Figure {
         let (sx, sy) = (self.x.unit.scale(), self.y.unit.scale());
         let mut data = Vec::new();
@@ -120,7 +121,7 @@ impl Lines {
                     "y1": 1, "line": { "dash": "dot", "width": 1, "color": "#8a8f98" } })
         };
         let label = |x: f64, text: &str| {
-            // Plotly places annotations of a logarithmic axis by exponent.
+            // Plotly places annotations on a logarithmic axis by their exponent.
             let at = if self.x.log { x.log10() } else { x };
             json!({ "x": at, "y": 1, "yref": "paper", "text": escape_plotly(text),
                     "showarrow": false, "xanchor": "left", "yanchor": "top", "textangle": 90 })

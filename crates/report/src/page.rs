@@ -1,4 +1,4 @@
-//! The page: HTML, style and the few lines of script that draw the figures.
+//! The page: HTML, style, and the short script that draws the figures.
 
 use crate::figure::Figure;
 use crate::report::{Item, Report, Section};
@@ -6,15 +6,15 @@ use crate::script::plotly_script;
 use crate::table::{Align, Table};
 use std::fmt::Write;
 
-/// Nothing may be fetched: what the page needs is in it. Images are what Plotly makes when a
-/// reader saves a picture.
+/// Prevents the page from fetching anything: it contains all that it needs. Images are allowed,
+/// because Plotly creates one when a reader saves a figure.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; \
     style-src 'unsafe-inline'; img-src data: blob:";
 
 const STYLE: &str = include_str!("page.css");
 const DRAW: &str = include_str!("page.js");
 
-/// The whole document.
+/// Renders the whole document.
 pub(crate) fn render(report: &Report) -> String {
     let title = escape(&report.title);
     let figures = report.figures().count();
@@ -105,7 +105,7 @@ fn render_figure(html: &mut String, figure: &Figure, number: usize) {
     if !figure.caption.is_empty() {
         push(html, format_args!("<figcaption>{}</figcaption>\n", escape(&figure.caption)));
     }
-    // JSON inside a script element: a `<` could end the element, so it is written as an escape.
+    // In JSON inside a script element, `<` could end the element, so it is escaped.
     let json = figure.json.to_string().replace('<', "\\u003c");
     push(
         html,
@@ -116,7 +116,7 @@ fn render_figure(html: &mut String, figure: &Figure, number: usize) {
     *html += "</figure>\n";
 }
 
-/// Text as HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -153,7 +153,7 @@ mod tests {
         Report::new(text).subtitle(text).section(section.figure(figure)).to_html()
     }
 
-    /// The page without the two scripts that are ours and Plotly's.
+    /// The page without the two large scripts: Plotly's and the one that draws the figures.
     fn without_scripts(html: &str) -> String {
         html.replace(plotly_script(), "").replace(DRAW, "")
     }
@@ -186,7 +186,7 @@ mod tests {
         assert!(html.len() < 16 * 1024 && !html.contains("<script"));
     }
 
-    /// What the style says of `property` where `selector` stands first, outside or inside of print.
+    /// The values of `property` in the rules that apply to `selector`.
     fn rule(style: &str, selector: &str, property: &str) -> Vec<String> {
         let bodies = style.split('}').filter_map(|rule| {
             rule.rsplit_once('{').map(|(selectors, body)| {
@@ -202,19 +202,19 @@ mod tests {
     #[test]
     fn no_table_is_cut_off() {
         let (screen, print) = STYLE.split_once("@media print").unwrap();
-        // The page is as wide as the window, with a limit that a plan's table of a dozen columns fits in;
-        // headings wrap; and what is wider still has a bar to scroll by.
+        // The page is as wide as the window, up to a limit that fits a plan's table of a dozen
+        // columns; headings wrap, and wider content gets a scroll bar.
         assert_eq!(rule(screen, "main", "max-width"), ["min(110rem, 96vw)"]);
         assert_eq!(rule(screen, "th", "white-space").last().unwrap(), "normal");
         assert_eq!(rule(screen, ".scroll", "overflow-x"), ["auto"]);
-        // On paper there is none.
+        // Printed pages have no scroll bars.
         assert_eq!(rule(print, ".scroll", "overflow-x"), ["visible"]);
         assert_eq!(rule(print, "td", "white-space"), ["normal"]);
         assert_eq!(rule(print, "main", "max-width"), ["none"]);
         for value in ["hidden", "clip"] {
             assert!(!STYLE.contains(value), "{value}");
         }
-        // Every table stands in what scrolls.
+        // Every table is inside an element that scrolls.
         let wide = (0..14).fold(Table::new(), |table, n| table.column(format!("column {n}")));
         let section = Section::new("s").table(wide.clone()).table(wide);
         let html = Report::new("t").section(section).to_html();

@@ -1,12 +1,12 @@
-//! Latency distributions, by percentile on a scale of nines.
+//! Latency distributions by percentile, on a scale of nines.
 
 use crate::axis::{Axis, Unit};
 use crate::figure::{Figure, colour, escape_plotly};
 use serde_json::json;
 
-/// A percentile plot: how many nines of the requests are answered within which latency. The
+/// A percentile plot: the latency within which each percentile of the requests completes. The
 /// horizontal axis is logarithmic in the fraction of *slower* requests, so that the tail, which
-/// is what hurts, has as much room as the bulk.
+/// matters most, gets as much space as the rest.
 #[derive(Clone, Debug, Default)]
 pub struct Percentiles {
     title: String,
@@ -19,8 +19,8 @@ impl Percentiles {
         Self { title: title.into(), series: Vec::new() }
     }
 
-    /// Adds a distribution as `(fraction, latency_us)` points: (0.99, 1200.0) says that 99 % of
-    /// requests took at most 1,200 µs. Points at a fraction of 1 or more are drawn at the end of
+    /// Adds a distribution as `(fraction, latency_us)` points: (0.99, 1200.0) means that 99 % of
+    /// requests took at most 1,200 µs. Points with a fraction of 1 or more are drawn at the end of
     /// the axis.
     pub fn series(
         mut self,
@@ -33,7 +33,7 @@ impl Percentiles {
         self
     }
 
-    /// The finished picture.
+    /// Builds the figure.
     pub fn figure(self) -> Figure {
         let below_one = |p: &&(f64, f64)| p.0 < 1.0;
         let nines_max = self
@@ -83,7 +83,7 @@ impl Percentiles {
     }
 }
 
-/// `p50`, `p99.9` ... for a fraction.
+/// Formats a fraction as `p50`, `p99.9` and so on.
 fn percentile(fraction: f64) -> String {
     if fraction >= 1.0 {
         return "max".into();

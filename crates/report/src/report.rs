@@ -7,7 +7,7 @@ use crate::table::Table;
 use std::fs;
 use std::path::Path;
 
-/// A document: a title, a line below it, and sections.
+/// A report: a title, a subtitle, and sections.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
     pub(crate) title: String,
@@ -20,7 +20,7 @@ impl Report {
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
     }
-    /// The line below the title: what was measured, when.
+    /// Sets the line below the title, such as what was measured and when.
     pub fn subtitle(mut self, text: impl Into<String>) -> Self {
         self.subtitle = text.into();
         self
@@ -39,15 +39,15 @@ impl Report {
         })
     }
 
-    /// The whole page, script included (about 4.5 MB).
+    /// Renders the whole page, including the script (about 4.5 MB).
     pub fn to_html(&self) -> String {
         page::render(self)
     }
 
-    /// Writes the page to `path`. The file appears whole or not at all.
+    /// Writes the page to `path`. The file appears complete or not at all.
     ///
     /// # Errors
-    /// If the file cannot be written; a file that was there before is then unchanged.
+    /// If the file cannot be written; an existing file is then unchanged.
     pub fn write_html(&self, path: impl AsRef<Path>) -> Result<(), ReportError> {
         let path = path.as_ref();
         let failed = |source| ReportError::Write { path: path.to_path_buf(), source };
@@ -65,14 +65,14 @@ impl Report {
     }
 }
 
-/// A heading and what stands below it, in the order added.
+/// A heading and the items below it, in the order in which they were added.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Section {
     pub(crate) heading: String,
     pub(crate) items: Vec<Item>,
 }
 
-/// One thing within a section.
+/// One item of a section.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Item {
     Text(String),
@@ -86,7 +86,7 @@ impl Section {
     pub fn new(heading: impl Into<String>) -> Self {
         Self { heading: heading.into(), items: Vec::new() }
     }
-    /// Ends the heading with a label, for a page with several sections of a kind.
+    /// Appends a label to the heading, for a page with several sections of the same kind.
     pub fn labelled(mut self, label: &str) -> Self {
         if !label.is_empty() {
             self.heading = format!("{}: {label}", self.heading);
@@ -98,7 +98,7 @@ impl Section {
         self.items.push(Item::Text(text.into()));
         self
     }
-    /// Adds facts: short values under their names, side by side.
+    /// Adds facts: names with short values, side by side.
     pub fn facts<K: Into<String>, V: Into<String>>(
         mut self,
         facts: impl IntoIterator<Item = (K, V)>,

@@ -1,9 +1,9 @@
-//! The Plotly script, cut out of the `plotly` crate and cleared of addresses.
+//! The Plotly script, extracted from the `plotly` crate, with server addresses removed.
 
 use std::sync::OnceLock;
 
-/// Addresses inside the Plotly script from which it would load maps. No chart of ours has a map,
-/// so they are overwritten: a report names no foreign server that it could call.
+/// Addresses in the Plotly script from which it would load maps. Forebay's charts contain no maps,
+/// so the addresses are overwritten: a report then names no external server.
 const MAP_SERVERS: [&str; 6] = [
     "https://cdn.plot.ly/",
     "https://basemaps.cartocdn.com/",
@@ -13,13 +13,13 @@ const MAP_SERVERS: [&str; 6] = [
     "https://fonts.openmaptiles.org/",
 ];
 
-/// The Plotly script (about 4.5 MB, MIT licence), to be put inside a `<script>` element. Pages
-/// other than reports, such as the dashboard, use it too, so that there is one chart library.
+/// The Plotly script (about 4.5 MB, MIT licence), to be embedded in a `<script>` element. Other
+/// pages, such as the dashboard, use it too, so that there is only one chart library.
 pub fn plotly_script() -> &'static str {
     static SCRIPT: OnceLock<String> = OnceLock::new();
     SCRIPT.get_or_init(|| {
-        // The crate gives script elements: Plotly's first, then MathJax's, which we have no use
-        // for. Plotly's own text contains no end tag.
+        // The crate returns script elements: first Plotly's, then MathJax's, which is not needed.
+        // The text of Plotly contains no end tag.
         let elements = plotly::Plot::offline_js_sources();
         let first = elements.split("</script>").next().unwrap_or_default();
         let mut script = first.split_once('>').map_or(first, |(_, text)| text).to_string();

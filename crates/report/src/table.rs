@@ -1,13 +1,13 @@
 //! Tables of text and numbers.
 
-/// How a column is set.
+/// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Align {
-    /// Text: flush left.
+    /// For text.
     #[default]
     Left,
-    /// Numbers: flush right.
+    /// For numbers.
     Right,
 }
 
@@ -19,7 +19,7 @@ pub struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// A table whose columns are declared one by one, each with its heading and its cells.
+/// A table whose columns are added one by one, each with its heading and its cells.
 #[derive(Clone, Debug)]
 pub struct TableOf<T> {
     items: Vec<T>,
@@ -35,7 +35,7 @@ impl<T> TableOf<T> {
     pub fn number(self, heading: impl Into<String>, cell: impl Fn(&T) -> String) -> Self {
         self.add(heading.into(), Align::Right, cell)
     }
-    /// Adds a column of numbers where it is wanted; nothing else asks for its cells.
+    /// Adds a column of numbers if `wanted`; otherwise `cell` is not called.
     pub fn number_if(
         self,
         wanted: bool,
@@ -63,7 +63,7 @@ impl<T> TableOf<T> {
 }
 
 impl Table {
-    /// A table with a row for each item, whose columns follow.
+    /// Creates a table with a row for each item; add its columns afterwards.
     ///
     /// ```
     /// use forebay_report::Table;
@@ -76,11 +76,11 @@ impl Table {
         let rows = items.iter().map(|_| Vec::new()).collect();
         TableOf { items, table: Table { rows, ..Table::default() } }
     }
-    /// A table without columns.
+    /// Creates a table without columns.
     pub fn new() -> Self {
         Self::default()
     }
-    /// With a line of text above.
+    /// Sets a line of text above the table.
     pub fn caption(mut self, text: impl Into<String>) -> Self {
         self.caption = text.into();
         self
@@ -95,13 +95,13 @@ impl Table {
         self.columns.push((heading.into(), Align::Right));
         self
     }
-    /// Adds a row; cells beyond the last column are not shown, missing ones are empty.
+    /// Adds a row; cells beyond the last column are not shown, and missing cells are empty.
     pub fn row<S: Into<String>>(mut self, cells: impl IntoIterator<Item = S>) -> Self {
         self.rows.push(cells.into_iter().map(Into::into).collect());
         self
     }
 
-    /// The table as aligned plain text, for a terminal: a line of headings, then one per row.
+    /// The table as aligned plain text for a terminal: a line of headings, then one line per row.
     ///
     /// ```
     /// use forebay_report::Table;

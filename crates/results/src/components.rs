@@ -1,4 +1,4 @@
-//! How long device operations took.
+//! Latencies of device operations.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::{Latency, LatencyHistogram, LatencyTotal};
 
-/// How long operations of devices took, by what they were.
+/// Latencies of device operations, by kind.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Components {
     /// Reads from flash.
@@ -30,7 +30,7 @@ pub struct Components {
     pub volumes: BTreeMap<String, BackingLatency>,
 }
 
-/// How long operations of one backing store took.
+/// Latencies of the operations on one backing store.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct BackingLatency {
     /// Reads.
@@ -41,7 +41,7 @@ pub struct BackingLatency {
     pub backing_sync: ComponentLatency,
 }
 
-/// How long one kind of operation took, in microseconds.
+/// Number and latency of one kind of operation, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ComponentLatency {
     /// Number of operations.
@@ -51,7 +51,7 @@ pub struct ComponentLatency {
     pub latency: Latency,
 }
 
-/// The operations of one device that have ended, and how long they took.
+/// The completed operations of one device, with their latencies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Operations {
     /// Reads.
@@ -62,7 +62,7 @@ pub struct Operations {
     pub sync: LatencyTotal,
 }
 
-/// What an operation of a device does.
+/// The kind of a device operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// A read.
@@ -73,8 +73,8 @@ pub enum Operation {
     Sync,
 }
 
-/// Records how long device operations took. Takes 70 KiB of memory for each kind of operation that
-/// occurs on a device.
+/// Records the latencies of device operations. Takes 70 KiB of memory for each kind of operation
+/// that occurs on a device.
 #[derive(Clone, Debug, Default)]
 pub struct ComponentRecorder {
     flash: Kinds,
@@ -86,7 +86,7 @@ pub struct ComponentRecorder {
 type Kinds = [Option<Box<LatencyHistogram>>; 3];
 
 impl ComponentRecorder {
-    /// Counts an operation that has ended.
+    /// Counts a completed operation.
     #[inline]
     pub fn record(&mut self, device: Device, operation: Operation, latency: Nanos) {
         let kinds = match device {
@@ -102,12 +102,12 @@ impl ComponentRecorder {
         kinds[operation as usize].get_or_insert_with(histogram).record(latency);
     }
 
-    /// Forgets everything counted.
+    /// Discards all counts.
     pub fn clear(&mut self) {
         *self = ComponentRecorder::default();
     }
 
-    /// The operations of a device that have ended.
+    /// The completed operations of a device.
     pub fn operations(&self, device: Device) -> Operations {
         let none = Kinds::default();
         let kinds = match device {
@@ -120,7 +120,7 @@ impl ComponentRecorder {
         Operations { read, write, sync }
     }
 
-    /// The latencies to report for flash and for these volumes, which are given by number and name.
+    /// The latencies to report, for flash and for the given volumes (number and name).
     pub fn summary<'a>(&self, volumes: impl IntoIterator<Item = (Volume, &'a str)>) -> Components {
         let none = Kinds::default();
         let of = |v: Volume| self.backing.get(v.0 as usize).unwrap_or(&none);
@@ -152,8 +152,8 @@ impl ComponentRecorder {
 }
 
 impl Components {
-    /// All kinds of operations that occurred, with names for people; those of single volumes are at
-    /// the end.
+    /// All kinds of operations that occurred, with readable names; the operations on single volumes
+    /// come last.
     pub fn named(&self) -> Vec<(String, ComponentLatency)> {
         let mut named = vec![
             ("flash reads".to_owned(), self.tier2_read),

@@ -1,10 +1,10 @@
-//! The flash tier.
+//! Results of the flash tier.
 
 use forebay_flash::LogStats;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The flash tier: at the end of a run, or of a server now.
+/// Results of the flash tier at the end of a run, or so far in a server.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct FlashResult {
     /// Number of regions of the flash tier.

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use twox_hash::xxhash3_64::Hasher;
 
-/// A sequence of requests by name and content, so that a simulated and a real run of the same
-/// workload can be told to be that.
+/// A sequence of requests, identified by name and content. A simulated and a real run of the same
+/// workload have the same identity.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TraceIdentity {
     /// A readable name: the files, or the description of a synthetic workload.
@@ -20,29 +20,29 @@ pub struct TraceIdentity {
     pub xxh3: String,
 }
 
-/// Hashes requests in order. The hash tells workloads apart, but does not protect against malice.
+/// Hashes requests in order. The hash distinguishes workloads, but does not protect against malice.
 #[derive(Clone)]
 pub struct TraceHasher {
     hasher: Hasher,
-    /// Requests not yet hashed: hashing many at once is faster.
+    /// Requests that are not hashed yet: hashing many at once is faster.
     pending: Vec<u8>,
     requests: u64,
 }
 
-/// Bytes that are hashed for each request.
+/// Number of bytes to hash for each request.
 const REQUEST_BYTES: usize = 30;
-/// Bytes that are hashed at a time.
+/// Number of bytes to hash at a time.
 const PENDING_BYTES: usize = 128 * REQUEST_BYTES;
 
 impl TraceHasher {
-    /// A hasher without requests.
+    /// Creates a hasher without requests.
     pub fn new() -> TraceHasher {
         let pending = Vec::with_capacity(PENDING_BYTES);
         TraceHasher { hasher: Hasher::new(), pending, requests: 0 }
     }
 
-    /// Adds a request: time, offset and length as little-endian 64-bit numbers, the volume as 32
-    /// bits, operation and flags as bytes.
+    /// Adds a request: its time, offset and length as little-endian 64-bit numbers, its volume as a
+    /// 32-bit number, and its operation and flags as bytes.
     #[inline]
     pub fn add(&mut self, request: &Request) {
         let mut bytes = [0; REQUEST_BYTES];
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn the_hash_of_known_requests_stays_what_it_is() {
-        // Stored results are compared by this hash. The hash of no bytes is the value published for
-        // XXH3-64.
+        // Stored results are compared by this hash, so it must not change. The hash of no bytes is
+        // the value published for XXH3-64.
         assert_eq!(hash(&[]), "2d06800538d394c2");
         let mut hasher = Hasher::new();
         for n in 0..1000 {

@@ -1,16 +1,17 @@
-//! How long requests took.
+//! Latencies of requests.
 
 use forebay_block::{Nanos, Op};
 use hdrhistogram::{Counter, Histogram};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Histograms have room for latencies up to this, 18 minutes; they grow when a longer one arrives.
+/// Histograms have room for latencies up to this value, which is 18 minutes; they grow if a longer
+/// latency arrives.
 const LATENCY_NS_EXPECTED: u64 = 1 << 40;
 /// Significant decimal digits of percentiles; the mean and the maximum are exact.
 const DIGITS: u8 = 3;
 
-/// A distribution of latencies, in microseconds; all 0 when there were none.
+/// A distribution of latencies, in microseconds; all values are 0 if there were no latencies.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// The exact mean.
@@ -30,7 +31,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Summarizes a histogram of latencies in nanoseconds, whose sum and maximum are known exactly.
+    /// Summarizes a histogram of latencies in nanoseconds; their sum and maximum are given exactly.
     pub fn from_histogram<T: Counter>(
         histogram: &Histogram<T>,
         sum_ns: u128,
@@ -52,7 +53,7 @@ impl Latency {
         }
     }
 
-    /// The percentiles and the maximum, each as a fraction of the requests and a latency in
+    /// The percentiles and the maximum, as pairs of a fraction of the requests and a latency in
     /// microseconds.
     pub fn quantiles(&self) -> [(f64, f64); 6] {
         [
@@ -65,7 +66,7 @@ impl Latency {
         ]
     }
 
-    /// Mean, percentiles and maximum, in the order of the fields.
+    /// The mean, the percentiles and the maximum, in the order of the fields.
     pub fn values(&self) -> [f64; 7] {
         [self.mean, self.p50, self.p90, self.p99, self.p999, self.p9999, self.max]
     }
@@ -82,27 +83,28 @@ pub struct LatencyByOp {
     pub all: Latency,
 }
 
-/// Counts latencies, at a few nanoseconds each, in constant memory. Latencies of more than 18
-/// minutes need more memory, but less than twice as much.
+/// Counts latencies in constant memory; counting one takes a few nanoseconds. Latencies of more
+/// than 18 minutes need more memory, but less than twice as much.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
     histogram: Histogram<u64>,
     /// The longest latency, to the nanosecond.
     max_ns: u64,
-    /// The sum of all latencies, to the nanosecond. A u64 would overflow after 584 years, which
-    /// many long latencies can reach together.
+    /// The sum of all latencies, to the nanosecond. A `u64` would overflow after 584 years, which
+    /// many long latencies can add up to.
     sum_ns: u128,
 }
 
-/// The latencies counted so far. All numbers only grow, so the differences of two totals describe the
-/// latencies in between: see [`LatencyTotal::since`].
+/// The latencies counted so far. The numbers never decrease, so the differences of two totals
+/// describe the latencies between them: see [`LatencyTotal::since`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LatencyTotal {
-    /// How many.
+    /// Number of latencies.
     pub count: u64,
-    /// Their sum, nanoseconds; at most [`u64::MAX`], 584 years.
+    /// Sum of the latencies in nanoseconds; at most [`u64::MAX`], which is 584 years.
     pub sum_ns: u64,
-    /// How many were at most as long as each of [`LatencyTotal::BOUNDS_NS`], to 1 % of the bound.
+    /// For each of [`LatencyTotal::BOUNDS_NS`], the number of latencies up to this bound. The
+    /// bounds are accurate to 1 %.
     pub at_most: Vec<u64>,
 }
 
@@ -114,7 +116,7 @@ impl Default for LatencyTotal {
 
 impl LatencyTotal {
     /// Bounds in nanoseconds, from 1 µs to 10 s: the preferred numbers of the series R20 (ISO 3),
-    /// 12 % apart, among them 1, 2 and 5 of each decade.
+    /// which are 12 % apart and include 1, 2 and 5 of each decade.
     pub const BOUNDS_NS: [u64; 141] = {
         const R20: [u64; 20] = [
             100, 112, 125, 140, 160, 180, 200, 224, 250, 280, 315, 355, 400, 450, 500, 560, 630,
@@ -129,7 +131,7 @@ impl LatencyTotal {
         bounds
     };
 
-    /// The latencies counted after `earlier`, an earlier total of the same latencies.
+    /// The latencies counted after `earlier`, which is an earlier total of the same histogram.
     pub fn since(&self, earlier: &Self) -> Self {
         let at_most = self.at_most.iter().zip(&earlier.at_most);
         Self {
@@ -139,9 +141,9 @@ impl LatencyTotal {
         }
     }
 
-    /// The latency, in microseconds, that a fraction `quantile` of the latencies did not exceed,
-    /// interpolated between two bounds: off by at most 13 % between 1 µs and 10 s. `None` if there
-    /// were no latencies.
+    /// The latency in microseconds that a fraction `quantile` of the latencies did not exceed,
+    /// interpolated between two bounds. The error is at most 13 % between 1 µs and 10 s. `None` if
+    /// there were no latencies.
     pub fn quantile_us(&self, quantile: f64) -> Option<f64> {
         let rank = (quantile * self.count as f64).max(1.0);
         let bounds = Self::BOUNDS_NS.iter().zip(&self.at_most);
@@ -159,14 +161,15 @@ impl LatencyTotal {
 }
 
 impl Default for LatencyHistogram {
-    /// A histogram with percentiles accurate to 0.1 %, in 500 KiB.
+    /// Creates a histogram with percentiles accurate to 0.1 %, which takes 500 KiB.
     fn default() -> Self {
         LatencyHistogram::with_digits(DIGITS)
     }
 }
 
 impl LatencyHistogram {
-    /// A histogram with percentiles accurate to only 1 %, in 70 KiB: quick to clear and to add.
+    /// Creates a histogram with percentiles accurate to only 1 %, which takes 70 KiB, and is quick
+    /// to clear and to add.
     pub fn coarse() -> Self {
         LatencyHistogram::with_digits(DIGITS - 1)
     }
@@ -195,8 +198,7 @@ impl LatencyHistogram {
         let mut at = 0;
         let mut counted = 0;
         for cell in self.histogram.iter_recorded() {
-            // The longest latency that counts in this cell is less than 1 % longer than the
-            // shortest.
+            // The longest latency that this cell counts is less than 1 % longer than the shortest.
             let ns = self.histogram.lowest_equivalent(cell.value_iterated_to());
             while at < total.at_most.len() && LatencyTotal::BOUNDS_NS[at] < ns {
                 total.at_most[at] = counted;
@@ -222,14 +224,14 @@ impl LatencyHistogram {
         self.sum_ns += other.sum_ns;
     }
 
-    /// Forgets everything counted.
+    /// Discards all counts.
     pub fn clear(&mut self) {
         self.histogram.reset();
         (self.max_ns, self.sum_ns) = (0, 0);
     }
 
-    /// The latency, in microseconds, that a fraction `quantile` of the latencies did not exceed; 0
-    /// when there were none.
+    /// The latency in microseconds that a fraction `quantile` of the latencies did not exceed; 0 if
+    /// there were no latencies.
     pub fn at_us(&self, quantile: f64) -> f64 {
         self.histogram.value_at_quantile(quantile).min(self.max_ns) as f64 / 1e3
     }
@@ -252,7 +254,7 @@ pub struct LatencyRecorder {
 }
 
 impl LatencyRecorder {
-    /// A recorder with percentiles accurate to only 1 %, in 200 KiB; see
+    /// Creates a recorder with percentiles accurate to only 1 %, which takes 200 KiB; see
     /// [`LatencyHistogram::coarse`].
     pub fn coarse() -> Self {
         let each = LatencyHistogram::coarse;
@@ -344,7 +346,8 @@ mod tests {
     #[test]
     fn as_many_are_at_most_a_bound_as_a_plain_count_says() {
         for mut histogram in [LatencyHistogram::default(), LatencyHistogram::coarse()] {
-            // From 0.1 µs to 100 s; all differ from the bounds by more than cells are wide.
+            // From 0.1 µs to 100 s. All differ from the bounds by more than the width of a
+            // histogram cell.
             let ns = |n: u64| (10f64.powf(2.0 + n as f64 * 9.0 / 5000.0)) as u64;
             let apart = |ns: u64| {
                 let near = |bound: &u64| (ns as f64 / *bound as f64 - 1.0).abs() < 0.01;
@@ -421,7 +424,7 @@ mod tests {
         let mut histogram = LatencyHistogram::coarse();
         let hour = Nanos(3_600_000_000_000);
         histogram.record(hour);
-        // 2^24 hours are 1,900 years; 2^64 ns are 584 years.
+        // 2^24 hours are 1,900 years, more than the 584 years of 2^64 ns.
         for _ in 0..24 {
             let half = histogram.clone();
             histogram.add(&half);

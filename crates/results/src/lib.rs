@@ -1,8 +1,8 @@
-//! What a run of a workload reports, whether it was simulated or ran on real devices.
+//! Results of a run of a workload, in a simulation or on real devices.
 //!
-//! A simulation, a replay and a load generator report the same fields under the same names, so that
-//! their documents can be compared. Latencies are in microseconds, sizes in bytes, ratios are
-//! fractions. A run on real devices adds its own fields next to these.
+//! A simulation, a replay and a load generator report the same fields with the same names, so that
+//! their documents can be compared. Latencies are in microseconds, sizes in bytes, and ratios are
+//! fractions. A run on real devices adds its own fields.
 //!
 //! ```
 //! use forebay_block::{Nanos, Op};

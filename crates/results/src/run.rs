@@ -1,4 +1,4 @@
-//! The fields that every run has.
+//! The fields that every run reports.
 
 use std::borrow::Cow;
 use std::ops::{Add, Sub};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::LatencyByOp;
 
-/// A run of a workload.
+/// The results of a run of a workload.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
     /// Completed requests of all kinds, including failed ones.
@@ -36,7 +36,7 @@ pub struct RunResult {
     pub cache: Option<CacheResult>,
 }
 
-/// What a cache did during a run.
+/// The activity of a cache during a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CacheResult {
     /// Block accesses that hit, by tier.
@@ -53,7 +53,7 @@ pub struct CacheResult {
     pub dirty_blocks_max: u64,
 }
 
-/// Accesses to blocks that hit, by tier.
+/// Block accesses that hit, by tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Hits {
     /// Hits in memory.
@@ -66,7 +66,7 @@ pub struct Hits {
     pub delayed: ReadWrite,
 }
 
-/// A count of reads and one of writes.
+/// Counts of reads and of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ReadWrite {
     /// Count for reads.
@@ -84,24 +84,24 @@ pub struct Backing {
     pub write_bytes: u64,
 }
 
-/// Serializes what a cache did, as a simulation reports it; for `serialize_with`.
+/// Serializes the events of a cache that a simulation reports; for `serialize_with`.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Returns the errors of the serializer.
 pub fn simulated_events<S: Serializer>(stats: &CacheStats, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(stats.simulated())
 }
 
-/// Serializes what a cache did, as a server reports it; for `serialize_with`.
+/// Serializes the events of a cache that a server reports; for `serialize_with`.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Returns the errors of the serializer.
 pub fn served_events<S: Serializer>(stats: &CacheStats, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(stats.served())
 }
 
-/// The fields of [`simulated_events`] and of [`served_events`], for `schemars(with)`. Fields that
-/// only one of them has may be left out, and their descriptions say so.
+/// The fields of [`simulated_events`] and [`served_events`], for `schemars(with)`. A field that
+/// only one of them reports is optional, and its description says so.
 pub struct Events;
 
 impl JsonSchema for Events {
@@ -155,7 +155,7 @@ impl CacheResult {
         }
     }
 
-    /// The share of accesses that hit, including delayed hits; 0 without accesses.
+    /// The share of accesses that hit, including delayed hits; 0 if there are no accesses.
     pub fn ratio_of(hits: &Hits, misses: &ReadWrite) -> f64 {
         let hit = hits.tier1.sum() + hits.tier2.sum() + hits.delayed.sum();
         match hit + misses.sum() {
@@ -189,7 +189,7 @@ impl Sub for ReadWrite {
 }
 
 impl Hits {
-    /// Combines the hits of both, each kind with the same kind.
+    /// Combines two counts of hits field by field.
     pub fn zip(self, other: Hits, combine: fn(ReadWrite, ReadWrite) -> ReadWrite) -> Hits {
         Hits {
             tier1: combine(self.tier1, other.tier1),

@@ -1,4 +1,4 @@
-"""`python -m forebay.lab study ...`: the programs of the package, by name."""
+"""`python -m forebay.lab study ...` runs the programs of the package by name."""
 
 import sys
 

@@ -48,16 +48,16 @@ from forebay.lab.workloads import held_out, workloads
 
 #: The model that comes with the package.
 SHIPPED = Path(__file__).with_name("advice.json")
-#: The version of models; it changes with what trees look at.
+#: The version of the model format. It changes when the features of the trees change.
 VERSION = 5
-#: An answer this much worse than the best one is counted as near it.
+#: An answer counts as near the best one if it is worse by at most this.
 NEAR = 0.01
 DEPTH_MAX, LEAF_MIN = 3, 6
-#: The least spread of a feature, in logarithms, by which distances are scaled.
+#: The smallest spread of a feature, in logarithms, by which distances are scaled.
 SPREAD_MIN = 0.05
-#: Sizes of the training, as shares of a trace's distinct data.
+#: Sizes of the tiers in the training, as shares of a trace's distinct data.
 DRAM, FLASH = ("3%", "8%", "20%", "40%"), ("15%", "40%", "90%")
-#: The memories for which the training asks what enters flash.
+#: Memory sizes for which the training covers admission to flash.
 ADMISSION_DRAM = ("3%", "20%")
 
 
@@ -65,7 +65,8 @@ def _or(*names: str) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-#: The trees of the policy and of the block size are trained on caches without flash, whatever its size will be.
+#: The trees for the policy and the block size are trained on caches without flash, whatever the
+#: size of flash.
 QUESTIONS = {
     "tier": "Does a second tier of this size lower the mean latency by at least 5 %?",
     "policy": f"With memory alone, which of {_or('lru', *POLICIES)} has the highest hit ratio, at least 0.01 above "
@@ -74,16 +75,16 @@ QUESTIONS = {
     "at least 5 % compared with 4KiB?",
     "admission": "Which admission policy writes least to flash, of those within 2 % of the lowest mean latency?",
 }
-#: Questions that are not asked without a second tier.
+#: Questions that are asked only with a second tier.
 OF_FLASH = ("tier", "admission")
-#: What the expected gain is a share of; for the hit ratio, the difference.
+#: The quantity of which the expected gain is a share; for the hit ratio, the gain is a difference.
 GAINS = {
     "tier": "mean latency",
     "policy": "hit ratio",
     "block_size": "mean latency",
     "admission": "bytes written to flash",
 }
-#: What a tree may look at.
+#: The features that each tree can use.
 FEATURES = {
     "tier": ("read_share", "accesses_per_block", "size_kib", "sequential_share",
              "misaligned_share", "dram_share", "flash_share",
@@ -98,12 +99,12 @@ FEATURES = {
                    *(f"small_lead_{block}" for block in BLOCKS)),
     "admission": tuple(f"small_lead_{policy}" for policy in ADMISSIONS),
 }  # fmt: skip
-#: What a workload is compared by, to see whether it is like those of the training.
+#: The features that determine how similar a workload is to those of the training.
 LIKENESS = ("read_share", "accesses_per_block", "size_kib", "sequential_share", "misaligned_share", "hit_all")  # fmt: skip
 
 
 def _trained_sizes(footprint_bytes: int) -> list[Sizes]:
-    """The sizes of the training."""
+    """The sizes of the tiers in the training."""
     return [
         Sizes(
             (share(dram) or 0) * footprint_bytes,
@@ -153,7 +154,9 @@ def train(
 def training(
     traces: Iterable[str | Path],
 ) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """The traces of a study for the training, those that check it among them, and the family of each."""
+    """The traces of the training study, including those that check the training, and the family of
+    each trace.
+    """
     made = [*workloads(), *held_out()]
     entries = [{"spec": text, "name": text} for _, text in made]
     families = {text: family for family, text in made}
@@ -171,7 +174,9 @@ def simulated(
     scheduler: str | None = None,
     quiet: bool = True,
 ) -> tuple[dict[str, Seen], dict[str, list[dict[str, Any]]]]:
-    """What is known of each trace, and for each question rows of what trees look at and of what simulations say."""
+    """The known features of each trace, and for each question rows of features and simulated
+    answers.
+    """
     from forebay.lab import spec
     from forebay.lab.study import Study
 
@@ -188,7 +193,9 @@ def simulated(
 
 
 def _looked(trace: Trace, binary_hash: str, directory: Path) -> Seen:
-    """What is known of a workload, found out once for each version of the command and of models."""
+    """The known features of a workload, determined once for each version of the command and of the
+    model format.
+    """
     directory.mkdir(exist_ok=True)
     named = f"{trace.hash} {binary_hash} {VERSION}"
     path = directory / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}.json"
@@ -231,7 +238,7 @@ def _study_text(entries: Sequence[Mapping[str, str]]) -> str:
 def _examples(
     table: pl.DataFrame, seen: Mapping[str, Seen]
 ) -> dict[str, list[dict[str, Any]]]:
-    """For each question rows of `workload`, `features`, `answer`, `gain` and `gains`."""
+    """For each question, rows of `workload`, `features`, `answer`, `gain` and `gains`."""
     made: dict[str, list[dict[str, Any]]] = {question: [] for question in QUESTIONS}
     results = {
         (row["trace"], row["setup"]): row
@@ -291,7 +298,9 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
 def _admission(
     name: str, features: dict[str, float], tried: Mapping[str, Outcome]
 ) -> dict[str, Any]:
-    """The same as `_best` for what enters flash: near is also what is slower by at most 0.01 more."""
+    """The same as `_best`, for admission. An answer that exceeds the latency tolerance by at most
+    0.01 counts as near.
+    """
     worth = admission_worth(tried)
     answer = max(worth, key=lambda policy: worth[policy])
     most = tried["always"].flash_bytes
@@ -314,8 +323,10 @@ def _best(
     least: float,
     otherwise: str,
 ) -> dict[str, Any]:
-    """The right answer: what gains most, or what there is anyway if nothing gains the least that counts."""
-    # To stay with what there is, is worth as much as the least gain.
+    """The right answer: the one with the largest gain, or `otherwise` if no gain reaches
+    `least`.
+    """
+    # Not to change anything is worth the smallest gain that counts.
     worth = {**gains, otherwise: least}
     best = max(gains, key=lambda one: gains[one], default=otherwise)
     answer = best if worth[best] >= least else otherwise
@@ -364,7 +375,7 @@ def _grow(
 def unseen(
     question: str, rows: Sequence[dict[str, Any]], families: Mapping[str, str]
 ) -> dict[str, list[str]]:
-    """What trees say of rows whose workloads, or whose families, they have not seen."""
+    """The answers of trees for rows whose workloads, or whose families, they have not seen."""
     from sklearn.model_selection import GroupKFold, LeaveOneGroupOut, cross_val_predict
 
     points = _points(rows, FEATURES[question])
@@ -396,7 +407,9 @@ def _points(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Any:
 
 
 def checked(rows: Sequence[dict[str, Any]], said: Sequence[str]) -> dict[str, float]:
-    """How often answers were right; `near`: right, or not worse than the right one by more than 0.01."""
+    """How often answers are right. `near` counts answers that are right, or worse than the right
+    one by at most 0.01.
+    """
     from sklearn.metrics import precision_recall_fscore_support
 
     answers = np.array([row["answer"] for row in rows])
@@ -418,7 +431,7 @@ def checked(rows: Sequence[dict[str, Any]], said: Sequence[str]) -> dict[str, fl
 def _by_family(
     rows: Sequence[dict[str, Any]], said: Sequence[str], families: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """The same for the rows of each family."""
+    """The figures of `checked` for the rows of each family."""
     pairs: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for row, one in zip(rows, said, strict=True):
         pairs.setdefault(families[row["workload"]], []).append((row, str(one)))
@@ -431,7 +444,7 @@ def _by_family(
 def _exported(
     tree: Any, names: Sequence[str], points: Any, gains: Any
 ) -> dict[str, Any]:
-    """The tree as nested tables, with the mean gain of the rows of each leaf."""
+    """The tree as nested tables, with the mean gain of each leaf's rows."""
     inner = tree.tree_
     leaves = tree.apply(points)
 
@@ -458,7 +471,7 @@ def _exported(
 
 def _likeness(seen: Iterable[Seen]) -> dict[str, Any]:
     points = np.array([_position(one) for one in seen])
-    # What hardly differs in the training must not make every other trace a stranger.
+    # A feature that hardly varies in the training must not make every other trace unlike it.
     mean, spread = points.mean(axis=0), np.maximum(points.std(axis=0), SPREAD_MIN)
     scaled = (points - mean) / spread
     apart = np.sqrt(((scaled[:, None] - scaled[None]) ** 2).sum(axis=2))
@@ -468,7 +481,7 @@ def _likeness(seen: Iterable[Seen]) -> dict[str, Any]:
         "mean": mean.round(5).tolist(),
         "spread": spread.round(5).tolist(),
         "points": scaled.round(3).tolist(),
-        # Of the training, 19 workloads in 20 are nearer than this to the one nearest to them.
+        # 19 in 20 training workloads are nearer than this to their nearest neighbour.
         "distance_max": round(float(np.quantile(apart.min(axis=1), 0.95)), 4),
     }
 
@@ -539,7 +552,7 @@ def advise(
             {
                 "question": text,
                 "answer": answer,
-                # No surer than the tree has been right about workloads that it had not seen.
+                # The confidence is at most the accuracy on workloads that the tree had not seen.
                 "confidence": round(min(sure, right) * (0.5 if unlike else 1), 3),
                 "expected_gain": gain,
                 "gain_of": GAINS[question],
@@ -589,7 +602,7 @@ def walk(
         node = node["below" if below else "above"]
     counts = node["counts"]
     answer = max(counts, key=lambda name: counts[name])
-    # One row more of each answer: a leaf of four rows is not certain.
+    # Add one row for each answer, because a leaf with four rows is not certain.
     sure = (counts[answer] + 1) / (sum(counts.values()) + len(counts))
     return answer, sure, rule, node["gain"]
 
@@ -602,7 +615,7 @@ def _distance(seen: Seen, likeness: Mapping[str, Any]) -> float:
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The document as text."""
+    """The document as readable text."""
 
     def mib(key: str) -> str:
         return f"{document[key] / 2**20:.1f} MiB"
@@ -632,7 +645,7 @@ def text(document: Mapping[str, Any]) -> str:
 
 
 def page(document: Mapping[str, Any], model: Mapping[str, Any], path: Path) -> None:
-    """Writes a page with the tree of each question, on which the path of the trace is marked."""
+    """Writes a page with the tree of each question, with the path of the trace marked."""
     from forebay.lab import report, trees
     from forebay.lab.pictures import Picture
 

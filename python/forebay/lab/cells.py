@@ -1,4 +1,6 @@
-"""Cells: the single runs of a study, each named by a hash of everything that its answer depends on."""
+"""Cells: the single runs of a study. A hash of everything that determines its answer names each
+cell.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,14 @@ from forebay.lab.spec import OPTION, TIMED, StudySpec
 from forebay.lab.traces import Trace
 from forebay.lab.values import number, share, toml
 
-#: Sizes that are given as a share of the trace are multiples of this.
+#: Sizes that are given as a share of the trace are rounded up to a multiple of this.
 GRAIN_BYTES = 64 * 1024
-#: The least memory of a cache in blocks of 4 KiB.
+#: The smallest memory of a cache with blocks of 4 KiB.
 DRAM_BYTES_MIN = 256 * 1024
 #: Targets whose runs depend on a seed.
 _SEEDED = ("simulate",)
-#: Options of files that the command writes or measures. Their contents are no input, and change with each run.
+#: Options that name files which the command writes or measures. Their contents are not input, and
+#: change with each run.
 _NOT_READ = ("target", "resume", "output", "parquet", "html", "intervals")
 
 
@@ -36,11 +39,11 @@ class Cell:
     target: str
     repeat: int
     seed: int
-    #: The value of each swept key, as the study file has it; tables by their `name`.
+    #: The value of each swept key, as in the study file; a table is represented by its `name`.
     swept: dict[str, Any]
-    #: The values of all keys, those of tables included, shares worked out.
+    #: The values of all keys, including those in tables, with shares converted to sizes.
     values: dict[str, Any]
-    #: Share of the trace that is looked at; 1 but in the first rungs of a search.
+    #: The share of the trace that is used: 1, except in the first rungs of a search.
     rate: float = 1.0
 
     def words(self) -> tuple[str, ...]:
@@ -60,7 +63,7 @@ class Cell:
         return tuple(line)
 
     def config(self) -> str | None:
-        """The configuration file, if there are keys for one."""
+        """The text of the configuration file; `None` if no key belongs in one."""
         lines = [f"{key} = {toml(value)}" for key, value in self._config().items()]
         return "\n".join(lines) + "\n" if lines else None
 
@@ -69,7 +72,7 @@ class Cell:
 
     def name(self, binary_hash: str) -> str:
         """The hash that names the cell."""
-        # Apart, as in earlier versions, whose answers still count.
+        # Options are split at `=` as in earlier versions, so that their answers remain valid.
         words = [
             part
             for word in self.words()
@@ -79,14 +82,14 @@ class Cell:
         parts = [self.trace.hash, words, self.config(), binary_hash, self.repeat]
         if self.target == "load":
             parts.append(self.trace.path)
-        # Likewise: cells without such files keep their names.
+        # Cells without such files keep the names that they had in earlier versions.
         if files := self._files_read():
             parts.append(files)
         text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def _files_read(self) -> dict[str, str]:
-        """A hash of the contents of each file that an option names, such as a catalogue of devices."""
+        """A hash of the contents of each file that an option names, such as a device catalogue."""
         options = (
             (key.removeprefix(OPTION).replace("-", "_"), value)
             for key, value in self.values.items()
@@ -129,15 +132,16 @@ class Cell:
 
 
 def needs_footprints(spec: StudySpec) -> bool:
-    """Whether a size of the study is a share of the trace."""
+    """Whether any size in the study is a share of the trace."""
     values = itertools.chain(spec.base.values(), *spec.sweep.values())
     return any(_has_share(value) for value in values)
 
 
 def combinations(spec: StudySpec) -> list[dict[str, Any]]:
-    """The swept values of every configuration that meets the constraints.
+    """The swept values of every combination.
 
-    Constraints that speak of the trace or of shares are checked cell by cell, in :func:`expand`.
+    Constraints are checked cell by cell, in :func:`make`, because they can refer to the trace and
+    to shares of it.
     """
     keys = list(spec.sweep)
     return [
@@ -149,7 +153,7 @@ def combinations(spec: StudySpec) -> list[dict[str, Any]]:
 def expand(
     spec: StudySpec, traces: list[Trace], swept: dict[str, Any] | None = None
 ) -> Iterator[Cell]:
-    """All cells of a study, or those of one combination; what measures time comes last."""
+    """All cells of a study, or those of one combination. Cells that measure time come last."""
     targets = sorted(spec.targets, key=lambda target: target in TIMED)
     chosen = combinations(spec) if swept is None else [swept]
     for target, repeat in itertools.product(targets, range(spec.repeats)):
@@ -167,7 +171,7 @@ def make(
     repeat: int = 0,
     rate: float = 1.0,
 ) -> Cell | None:
-    """The cell of a trace and a combination; none if a constraint forbids it."""
+    """The cell of a trace and a combination; `None` if a constraint forbids it."""
     values = dict(spec.base)
     shown = {}
     for key, value in swept.items():
@@ -191,7 +195,9 @@ def make(
 
 
 def scaled(values: Mapping[str, Any], rate: float) -> dict[str, Any]:
-    """Sizes of tiers in front of a sample of a trace; no cache is smaller than the least there is."""
+    """The values with the tiers scaled down for a sample of the trace; no tier becomes smaller than
+    the minimum.
+    """
     return {
         key: max(_whole(size * rate), DRAM_BYTES_MIN)
         if key in ("cache.dram", "flash.size") and (size := number(value))
@@ -221,11 +227,11 @@ def _whole(size: float) -> int:
 
 
 def _set(values: dict[str, Any]) -> dict[str, Any]:
-    """Without the keys that are unset; without a flash tier if its size is."""
+    """The values without unset keys, and without a flash tier if its size is unset."""
     if values.get("flash.size") == "unset":
         values = {k: v for k, v in values.items() if not k.startswith("flash.")}
     elif any(key.startswith("flash.") for key in values):
-        # A simulation opens nothing; a replay makes a new tier for each cell.
+        # A simulation opens no files; a replay creates a new tier for each cell.
         values = {"flash.path": "{scratch}/flash", **values}
     return {key: value for key, value in values.items() if value != "unset"}
 
@@ -239,5 +245,5 @@ def _option(key: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         raise ForebayError(f"{OPTION}{key}: an option is no table", 2)
     several = value if isinstance(value, list) else [value]
-    # In one word: an option whose value can be omitted takes no other.
+    # In one word, because an option with an optional value accepts only this form.
     return [f"{option}={one}" for one in several]

@@ -1,4 +1,4 @@
-"""What kinds of values the keys of a study file can have."""
+"""The kinds of values that the keys of a study file can have."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from forebay.lab.values import number
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of value: what errors call it, and whether a value is of this kind."""
+    """A kind of value: its name in errors, and the test for whether a value is of this kind."""
 
     name: str
     holds: Callable[[Any], bool]
 
 
 def whole(value: Any) -> int | None:
-    """A value as a whole number; ``None`` if it is none.
+    """A value as a whole number; ``None`` if it is not one.
 
     >>> whole(3), whole("3"), whole(0.5), whole(True), whole("abc")
     (3, 3, None, None, None)

@@ -23,27 +23,27 @@ from forebay.lab.running import Answer, Task
 
 T = TypeVar("T")
 
-#: How often a task may lose its worker before it counts as failed.
+#: Number of workers that a task can lose before it counts as failed.
 WORKER_DEATHS_MAX = 20
-#: How long a scheduler that has gone away is waited for.
+#: How long to wait for a scheduler that has gone away.
 RECONNECT_S = 300.0
-#: Short cells go to a worker together: for about so long, and so many at most.
+#: Short cells go to a worker in batches: about this long, with at most this many cells.
 BATCH_S, BATCH_MAX = 0.5, 32
 
 
 class SchedulerLost(Exception):
-    """The scheduler went away; what is not answered has to be asked again."""
+    """The scheduler went away; tasks without an answer must be submitted again."""
 
 
 class WorkerLost(Exception):
-    """A worker died with a result that nobody had fetched; its task has to be asked again."""
+    """A worker died with a result that nobody had fetched; its task must be submitted again."""
 
 
 class Batches:
-    """Tasks in batches, as long as the answers so far say that a worker needs for them.
+    """Tasks in batches, whose sizes follow from the durations of the answers so far.
 
-    A message to a worker and back takes longer than many a cell. The last batches are small, so that
-    no worker is left with many cells while the others have none.
+    A message to a worker and back takes longer than many cells do. The last batches are small, so
+    that no worker still has many cells when the others have none.
 
     >>> [len(batch) for batch in Batches(range(4), workers=2)]
     [1, 1, 1, 1]
@@ -68,13 +68,13 @@ class Batches:
         return tuple(self._left.pop() for _ in range(max(1, int(size))))
 
     def add(self, answers: Sequence[Answer]) -> None:
-        """Learns from answers how long a cell takes."""
+        """Updates the mean duration of a cell with these answers."""
         self._answers += len(answers)
         self._wall_s += sum(answer.wall_s for answer in answers)
 
 
 class Cluster:
-    """A connection to workers, and what has been asked of them."""
+    """A connection to workers, and the tasks submitted to them."""
 
     def __init__(self, workers: int | None = None, scheduler: str | None = None):
         self._workers, self._address = workers, scheduler
@@ -96,7 +96,7 @@ class Cluster:
 
     @property
     def slots(self) -> int:
-        """How many tasks run at a time."""
+        """Number of tasks that run at a time."""
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         return max(1, sum(worker["nthreads"] for worker in workers))
 
@@ -107,11 +107,13 @@ class Cluster:
         *,
         exclusive: bool = False,
     ) -> Iterator[tuple[T, Any]]:
-        """Runs a function on each task; pairs of task and result as they come, each task once.
+        """Runs a function on each task, and yields pairs of task and result as they arrive, once
+        per task.
 
-        Tasks are taken from the iterable as there is room for them. A task whose worker dies is
-        given to another; when the scheduler dies, all that is not answered is asked again of the one
-        that is started at the same address. An exception of the function comes back as the result.
+        Takes tasks from the iterable as there is room for them. If a worker dies, its task goes to
+        another worker. If the scheduler dies, all tasks without a result are submitted again to the
+        scheduler that is started at the same address. An exception of the function is returned as
+        the result.
         """
         source = iter(tasks)
         waiting: dict[int, T] = {}
@@ -134,7 +136,7 @@ class Cluster:
                 self._reconnect()
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
-        """Runs cells; their answers as they come."""
+        """Runs cells, and yields their answers as they arrive."""
         tasks = list(tasks)
         for exclusive in (False, True):
             own = [task for task in tasks if task.exclusive == exclusive]
@@ -217,7 +219,9 @@ class Cluster:
             fill()
 
     def _cancelled(self) -> WorkerLost:
-        """What a cancelled task means: the scheduler of this process goes with this process only."""
+        """The meaning of a cancelled task. The scheduler in this process ends only together with
+        the process.
+        """
         if self._cluster is None or self._cluster.status.name != "running":
             raise SchedulerLost
         return WorkerLost("a worker that held the result died")
@@ -237,9 +241,9 @@ class Cluster:
 
         dask.config.set(
             {
-                # A worker that someone kills is no reason to give a task up.
+                # A worker that is killed is no reason to give up its task.
                 "distributed.scheduler.allowed-failures": WORKER_DEATHS_MAX,
-                # Workers only wait for commands: nobody looks at profiles of that.
+                # Workers only wait for commands, so profiling them is useless.
                 "distributed.worker.profile.enabled": False,
                 "distributed.admin.tick.interval": "500ms",
                 "distributed.admin.system-monitor.interval": "2s",
@@ -307,6 +311,6 @@ def _failed(task: Task, error: BaseException) -> Answer:
 
 
 def _quieten() -> None:
-    # What a worker's death means is said by the study, not by five loggers.
+    # The study reports the death of a worker; the loggers would repeat it.
     for name in ("distributed", "distributed.nanny", "distributed.scheduler"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

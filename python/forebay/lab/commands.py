@@ -1,4 +1,6 @@
-"""`forebay study` and `forebay fleet`, which the binary runs as programs of the package."""
+"""`forebay study`, `forebay fleet` and `forebay advise`, which the binary runs as programs of the
+package.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The cells of a study or the files of a fleet that failed, as the error with which the command ends."""
+"""Turns the failed cells of a study, or the failed files of a fleet, into the error with which the
+command ends.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from forebay._run import ForebayError
 from forebay.lab.running import Answer
 
-#: Different errors that are printed; tables and reports have all of them.
+#: Number of different errors to print; tables and reports contain all of them.
 ERRORS_MAX = 3
-#: Lines of an error that are printed.
+#: Number of lines to print of an error.
 LINES_MAX = 5
 
 
@@ -21,7 +23,7 @@ def failure(
     next_: str | None = None,
     status: int = 1,
 ) -> ForebayError:
-    """The error of a command of which a part failed: the most frequent errors, each with its count.
+    """The error of a command that failed in part: the most frequent errors, each with its count.
 
     >>> print(failure("3 of 9 cells failed", ["no key\\n\\n  tip: read", "late", "late"], "all results"))
     3 of 9 cells failed
@@ -52,7 +54,9 @@ def exit_status(failed: Sequence[Answer]) -> int:
 
 
 def _shown(error: str) -> list[str]:
-    """The lines of an error to print. What the command kept is printed once for all cells."""
+    """The lines of an error to print. The line about what was kept is omitted, because it is
+    printed once for all cells.
+    """
     lines = error.removeprefix("error: ").splitlines()
     lines = [line for line in lines if line.strip() and not line.startswith("  kept: ")]
     return lines[:LINES_MAX] or ["unknown error"]

@@ -39,29 +39,31 @@ from forebay.lab.study import Binary, interruptible
 
 @dataclass(frozen=True)
 class Scan:
-    """What is asked of one file."""
+    """The work on one file."""
 
     task: Task
     path: str
     max_blocks: int
     points: int
     budget: str | None
-    #: The store in front of which it is planned; that of the fastest plan, if not given.
+    #: The backing store of the plans; `None`: that of the fastest plan.
     backing: str | None
-    #: Whether each volume of a file with several gets features, one reading of the file each.
+    #: Whether to compute features of each volume if the file has several; this reads the file once
+    #: per volume.
     features: bool
-    #: In how many slices its curves are measured, afterwards; here, if not given.
+    #: Number of slices in which the curves are measured later; `None`: they are measured here,
+    #: without slices.
     slices: int | None
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """What came of one file."""
+    """The result of one file."""
 
     answer: Answer
-    #: Whether every command ended with an exit status: only then the journal keeps the answer.
+    #: Whether every command ended with an exit status; only then does the journal keep the answer.
     complete: bool
-    #: The errors of plans that ended without one.
+    #: The errors of plans that ended without an exit status.
     killed_plans: list[str]
 
 
@@ -74,9 +76,9 @@ class Fleet:
     files: int
     known: int
     wall_s: float
-    #: The backing store that was named for the plans.
+    #: The requested backing store of the plans.
     backing: str | None = None
-    #: The errors of plans that ended without an exit status, in this run.
+    #: The errors of plans that ended without an exit status in this run.
     killed_plans: list[str] = dataclasses.field(default_factory=list)
 
     def text(self, directory: Path) -> str:
@@ -93,10 +95,11 @@ class Fleet:
         )
 
     def raise_for_failures(self, directory: Path) -> None:
-        """Raises a ForebayError with the most frequent errors if a file failed, a curve, features, or all plans.
+        """Raises a ForebayError with the most frequent errors if a file, a curve, features, or all
+        plans failed.
 
-        A budget can be too small for some volumes only, which is a result; an error in all plans is one of options.
-        A plan that was killed is no result.
+        A budget can be too small for some volumes only, which is a result; if all plans failed, the
+        options are wrong. A plan that was killed has no result.
         """
         files, curves = self._errors("error"), self._errors("curve.error")
         features = self._errors("features.error")
@@ -120,7 +123,7 @@ class Fleet:
         )
 
     def _errors(self, column: str) -> list[str]:
-        """The errors in a column, if it is there."""
+        """The errors in a column; none if there is no such column."""
         if column not in self.volumes.columns:
             return []
         return self.volumes[column].drop_nulls().to_list()
@@ -132,7 +135,7 @@ class Fleet:
         )
 
     def _planned(self) -> str:
-        """In front of which backing stores the plans are, if there are plans."""
+        """The backing stores of the plans, in words; empty without plans."""
         if "plan.backing" not in self.volumes.columns:
             return ""
         stores = self.volumes["plan.backing"].drop_nulls().unique().sort().to_list()
@@ -223,7 +226,7 @@ def fleet(
         wanted["partition"] = ("--flash", partition)
 
         def together() -> dict[str, Task]:
-            """What is asked of all files at once that could be read."""
+            """The tasks that need all readable files at once."""
             good = [
                 scan.path
                 for cell, scan in scans.items()
@@ -236,7 +239,7 @@ def fleet(
             }
 
         def sliced() -> list[SlicedCurve]:
-            """The curves of the files that could be read and are measured in slices."""
+            """The curves of the readable files that are measured in slices."""
             return [
                 curve
                 for cell, scan in scans.items()
@@ -287,7 +290,7 @@ def _again(answer: Answer, retry_failed: bool) -> bool:
 def _failed_in_part(answer: Answer) -> bool:
     """Whether features or a plan failed in a file that could be read."""
     rows = json.loads(answer.document or "null")
-    # Other answers are curves and what was asked of all files.
+    # Other answers are curves, and results of all files together.
     if not isinstance(rows, list):
         return False
     errors = ("plan.error", "features.error")
@@ -295,7 +298,7 @@ def _failed_in_part(answer: Answer) -> bool:
 
 
 def _files(source: Path, pattern: str, output: Path) -> list[str]:
-    """The files to read: those that match, except the results."""
+    """The files to read: those that match the pattern, except the results."""
     if not source.exists():
         raise ForebayError(f"there is no directory {source}", 1)
     if not source.is_dir():
@@ -318,7 +321,7 @@ def _files(source: Path, pattern: str, output: Path) -> list[str]:
 
 
 def scan(wanted: Scan) -> Scanned:
-    """One file on a worker: the rows of its volumes."""
+    """Processes one file on a worker; returns the rows of its volumes."""
     info = _ask(wanted, "trace", "info", wanted.path)
     if info.document is None:
         return _scanned(info)
@@ -369,7 +372,7 @@ def scan(wanted: Scan) -> Scanned:
 
 
 def _scanned(failed: Answer) -> Scanned:
-    """A file of which nothing is known but why."""
+    """The result of a file that failed."""
     return Scanned(failed, not _killed(failed), [])
 
 
@@ -391,7 +394,7 @@ def _points(curve: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _sliced(wanted: Scan, answer: Answer, directory: Path) -> dict[str, SlicedCurve]:
-    """The curves of a file that are measured in slices, by volume."""
+    """The curves of a file that is measured in slices, by volume."""
     assert wanted.slices is not None and answer.document is not None
     names = [one["row"]["volume"] for one in json.loads(answer.document)]
     return {
@@ -434,7 +437,7 @@ def _scan_of(
     slices: int | None,
 ) -> Scan:
     status = os.stat(path)
-    # Terabytes are not read for a hash: a file is what its path, size and time of change are.
+    # Do not read terabytes for a hash: path, size and modification time identify a file.
     curve = [max_blocks, points] if slices is None else None
     text = json.dumps(
         [
@@ -473,7 +476,7 @@ def _run(
     study: str,
     quiet: bool,
 ) -> list[str]:
-    """Runs what is left; the errors of plans that were killed."""
+    """Runs the remaining work; returns the errors of plans that were killed."""
     killed_plans: list[str] = []
 
     def add(answer: Answer) -> bool:
@@ -481,7 +484,7 @@ def _run(
 
     try:
         with Progress(len(left), "files", quiet) as progress:
-            # The largest first, so that no worker is left with one at the end.
+            # The largest files come first, so that none of them runs alone at the end.
             left = sorted(left, key=lambda s: -os.stat(s.path).st_size)
             for wanted, found in cluster.map(scan, left):
                 if isinstance(found, BaseException):

@@ -1,7 +1,7 @@
 """The journal of a study: the answer of each cell, one line per answer, written as it arrives.
 
-A line that a crash has cut off is dropped at the next start, and its cell is run again. A second answer for
-a cell changes nothing, so no cell counts twice.
+The next start drops a line that a crash has cut off, and runs its cell again. A second answer for a
+cell changes nothing, so no cell counts twice.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import IO
 from forebay._run import ForebayError, reason
 from forebay.lab.running import Answer
 
-#: Fields of an answer, each with the types of its value.
+#: The fields of an answer, with the types of their values.
 _KINDS = {
     name: typing.get_args(kind) or (kind,)
     for name, kind in typing.get_type_hints(Answer).items()
 }
-#: Fields that every answer has; lines of earlier versions lack the others.
+#: The fields that every answer has; answers of earlier versions lack the others.
 _REQUIRED = [
     field.name
     for field in dataclasses.fields(Answer)
@@ -32,7 +32,7 @@ _REQUIRED = [
 
 
 def make_directory(directory: Path) -> None:
-    """Makes the directory of the results, unless it exists.
+    """Creates the directory for the results, unless it exists.
 
     Raises:
         ForebayError: There is a file in its place, or it cannot be made.
@@ -78,7 +78,7 @@ class Journal(Mapping[str, Answer]):
             self._file.close()
 
     def add(self, answer: Answer, *, keep: bool = True) -> bool:
-        """Adds an answer; whether it is the first one of its cell.
+        """Adds an answer; returns whether it is the first one of its cell.
 
         An answer that is not kept counts until the journal is closed.
         """
@@ -93,7 +93,7 @@ class Journal(Mapping[str, Answer]):
         return True
 
     def forget(self, cells: Iterable[str]) -> None:
-        """Makes cells run again."""
+        """Forgets the answers of cells, so that these run again."""
         assert self._file is not None, "the journal is open"
         for cell in list(cells):
             del self._answers[cell]

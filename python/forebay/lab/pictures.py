@@ -18,14 +18,14 @@ from forebay.lab.values import Constraint, number, share
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-#: Bars, lines or panels of one picture.
+#: Largest number of bars, lines or panels in one picture.
 PARTS_MAX = 24
 TAIL = ("p50", "p99", "p999", "p9999")
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure and where it comes from."""
+    """A figure and its source."""
 
     title: str
     figure: go.Figure
@@ -34,20 +34,20 @@ class Picture:
 
 @dataclass(frozen=True)
 class Tables:
-    """What pictures are drawn from."""
+    """The tables from which pictures are drawn."""
 
-    #: The rows of the cells that did not fail.
+    #: The rows of the cells that succeeded.
     rows: pl.DataFrame
-    #: Points of curves.
+    #: The points of curves.
     points: pl.DataFrame
-    #: Intervals of the cells.
+    #: The intervals of the cells.
     series: Series
     rows_name: str = "rows.parquet"
     points_name: str = "points.parquet"
 
 
 def figures(spec: StudySpec, tables: Tables) -> list[Picture]:
-    """The pictures that the study file asks for, or those that suit its rows."""
+    """The pictures that the study file requests, or by default those that suit its rows."""
     wanted = spec.figures or _suitable(spec, tables)
     made = []
     for figure in wanted:
@@ -101,7 +101,7 @@ def _suitable(spec: StudySpec, tables: Tables) -> list[dict[str, Any]]:
 
 
 def draw(figure: dict[str, Any], tables: Tables) -> Picture:
-    """One picture.
+    """Draws one picture.
 
     Raises:
         ForebayError: There is no such kind or column, or nothing to draw.
@@ -157,7 +157,7 @@ def _title(figure: dict[str, Any]) -> str:
 def _series(
     figure: dict[str, Any], rows: pl.DataFrame, series: Series
 ) -> tuple[go.Figure, str]:
-    """A column of the intervals over time, a line for each cell."""
+    """Draws a column of the intervals over time, with a line for each cell."""
     import plotly.express as px
 
     y, color, facet = figure.get("y"), figure.get("color"), figure.get("facet")
@@ -202,7 +202,7 @@ def _series(
 
 
 def _run_names(rows: pl.DataFrame, without: list[str]) -> list[str]:
-    """What tells the cells apart."""
+    """Names of runs, made of the values in which the cells differ."""
     keys = [k for k in ["trace", "target", *swept_keys(rows), "repeat"]]
     keys = [k for k in keys if k not in without and rows[k].n_unique() > 1]
     return [
@@ -212,7 +212,7 @@ def _run_names(rows: pl.DataFrame, without: list[str]) -> list[str]:
 
 
 def _time_unit(longest_s: float) -> tuple[str, float]:
-    """The unit for times up to this, and how many seconds it has.
+    """The unit for times up to this one, and its length in seconds.
 
     >>> _time_unit(90), _time_unit(7200), _time_unit(30000)
     (('s', 1.0), ('min', 60.0), ('h', 3600.0))
@@ -223,7 +223,7 @@ def _time_unit(longest_s: float) -> tuple[str, float]:
 
 
 def _short_panels(figure: go.Figure) -> None:
-    """Panels are headed by the value alone, a path by its file."""
+    """Shortens the headings of panels to the value, and a path to its file name."""
     figure.for_each_annotation(
         lambda a: a.update(text=Path(a.text.split("=", 1)[-1]).name)
     )
@@ -232,7 +232,7 @@ def _short_panels(figure: go.Figure) -> None:
 def _prepared(
     figure: dict[str, Any], rows: pl.DataFrame, y: str | None
 ) -> tuple[pl.DataFrame, bool]:
-    """Rows in the order of x, and whether x is a number."""
+    """The rows in the order of x, and whether x is a number."""
     x = figure["x"]
     values = rows[x].to_list()
     worth = [_worth(value) for value in values]
@@ -294,7 +294,7 @@ def _plain(kind: str, figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
 
 
 def _tail(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    """Bars of percentiles, a group for each cell."""
+    """Draws bars of percentiles, with a group for each cell."""
     import plotly.graph_objects as go
 
     base = figure.get("y", "latency_us.all")
@@ -367,7 +367,9 @@ def _heatmap(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
 
 
 def _scatter(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    """A point for each row; sizes count by their values, and a color that is a number has a scale."""
+    """Draws a point for each row. Sizes are placed by their values, and numbers are colored by a
+    scale.
+    """
     import plotly.express as px
 
     axes, log = [figure["x"], figure["y"]], figure.get("log", "")
@@ -392,7 +394,7 @@ def _scatter(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
 
 
 def _histogram(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    """How many rows have which values."""
+    """Draws the distribution of a column over the rows."""
     import plotly.express as px
 
     made = px.histogram(
@@ -409,7 +411,9 @@ def _histogram(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
 
 
 def _stack(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    """Bars of several columns on each other, such as hits by tier: means of the rows with one value of x."""
+    """Draws stacked bars of several columns, such as hits by tier: the means of the rows with the
+    same x.
+    """
     import plotly.express as px
 
     x, facet = figure["x"], figure.get("facet")
@@ -454,7 +458,7 @@ def _cdf(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
 
 
 def _area(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
-    """Shares of the values of a column, stacked over x: which kind of cache wins."""
+    """Draws the shares of a column's values, stacked over x: which kind of cache wins."""
     import plotly.graph_objects as go
 
     x, color = figure["x"], figure["color"]
@@ -492,7 +496,7 @@ _KINDS = {
     "area": _area,
 }
 
-#: What a figure of a kind cannot do without.
+#: The keys that a figure of each kind requires.
 _NEEDED = {
     **dict.fromkeys(
         ("line", "curve", "bar", "violin", "box", "scatter", "stack"), ("x", "y")

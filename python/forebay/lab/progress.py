@@ -1,4 +1,4 @@
-"""Progress on standard error: one line that is rewritten on a terminal, plain lines elsewhere."""
+"""Progress on standard error: on a terminal one line that is rewritten, elsewhere plain lines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it.
+    """A time in a suitable unit.
 
     >>> duration(4.2), duration(150), duration(9000)
     ('4.2 s', '2.5 min', '2.5 h')

@@ -1,4 +1,4 @@
-"""The report of a study: one page; each picture names the rows from which it is drawn."""
+"""The report of a study: one page, on which each picture names the rows from which it is drawn."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from forebay.lab.pictures import PARTS_MAX, Picture, Tables, draw, figures
 from forebay.lab.series import Series
 from forebay.lab.spec import StudySpec
 
-#: Rows of a table of the page.
+#: Largest number of rows in a table of the page.
 TABLE_ROWS_MAX = 50
 
-#: What the table of repeats shows, where rows have it.
+#: The fields in the table of repeats, if the rows have them.
 _SPREAD_FIELDS = (
     "hit_ratio",
     "throughput.requests_per_s",
@@ -106,7 +106,8 @@ def write_fleet(
             title = f"What the budget buys best, in front of {stores or 'any store'}"
             tables.append(_table(title, counts))
         features = [c for c in ok.columns if c.startswith("feature.")]
-        # A volume whose features are not computed has none; a feature can be undefined for others.
+        # Volumes whose features were not computed have none; a feature can be undefined for other
+        # volumes.
         whole = ok.filter(pl.any_horizontal(pl.col(features).is_not_null()))
         if whole.height > 2 and features:
             names = whole.with_columns(label.alias("trace")).select("trace", *features)
@@ -127,7 +128,7 @@ def write_fleet(
 
 
 def short_names(paths: list[str]) -> dict[str, str]:
-    """The shortest end of each path that no other path has.
+    """The shortest end of each path that no other path shares.
 
     >>> short_names(["t/jan/vol0.csv", "t/feb/vol0.csv", "t/web.csv"])
     {'t/jan/vol0.csv': 'jan/vol0.csv', 't/feb/vol0.csv': 'feb/vol0.csv', 't/web.csv': 'web.csv'}
@@ -180,7 +181,7 @@ def page(
 
 
 def _best(spec: StudySpec, rows: pl.DataFrame) -> list[Any]:
-    """The best cells of each trace, by the objective or the hit ratio."""
+    """The best cell of each trace, by the objective or the hit ratio."""
     field, largest = "hit_ratio", True
     if spec.objective is not None:
         field, largest = spec.objective.field, spec.objective.largest
@@ -202,7 +203,7 @@ def _best(spec: StudySpec, rows: pl.DataFrame) -> list[Any]:
 
 
 def _spread(spec: StudySpec, spread: pl.DataFrame) -> dict[str, Any]:
-    """What repeats differ by, for the results that most studies are about."""
+    """The spread over repeats, for the results in which most studies are interested."""
     fields = [*([spec.objective.field] if spec.objective else []), *_SPREAD_FIELDS]
     fields = [f for f in dict.fromkeys(fields) if f"{f}.mean" in spread.columns]
 

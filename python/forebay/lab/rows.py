@@ -14,14 +14,14 @@ import polars as pl
 from forebay.lab.cells import Cell
 from forebay.lab.running import Answer
 
-#: Lists of an answer that have a table of their own, by target.
+#: Lists of an answer that get a table of their own, by target.
 TABLES = {"mrc": "points", "plan": "choices"}
 
 
 def row(
     cell: Cell, name: str, answer: Answer, provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The row of a cell: what it was, what came of it, and where that comes from."""
+    """The row of a cell: its values, its results, and where these come from."""
     started = datetime.datetime.fromtimestamp(answer.started, datetime.timezone.utc)
     made: dict[str, Any] = {
         "cell": name,
@@ -33,7 +33,7 @@ def row(
         "error": answer.error,
     }
     fields = flat(json.loads(answer.document)) if answer.document else {}
-    # The file is gone by now; `cell.config` has what was in it.
+    # The file no longer exists; `cell.config` has its contents.
     fields.pop("config", None)
     for key, value in fields.items():
         made[key if key not in made else f"result.{key}"] = value
@@ -53,7 +53,7 @@ def row(
 
 
 def provenance(binary_hash: str, binary_version: str) -> dict[str, Any]:
-    """What made the rows."""
+    """The versions that made the rows."""
     return {
         "forebay.version": binary_version,
         "forebay.hash": binary_hash,
@@ -69,7 +69,7 @@ def package_version() -> str:
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Numbers and texts of a document by dotted names; of a list of choices the first one.
+    """The numbers and texts of a document, by dotted names; of a list of choices, only the first.
 
     >>> flat({"hits": {"tier1": 3}, "choices": [{"cost_usd": 2.0}, {"cost_usd": 3.0}], "points": [1]})
     {'hits.tier1': 3, 'choices.0.cost_usd': 2.0}
@@ -87,7 +87,7 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def points(cell: Cell, name: str, answer: Answer) -> list[dict[str, Any]]:
-    """The points of a curve or the choices of a plan, a row each."""
+    """The points of a curve or the choices of a plan, one row each."""
     wanted = TABLES.get(cell.target)
     if wanted is None or not answer.document:
         return []
@@ -121,7 +121,7 @@ def points(cell: Cell, name: str, answer: Answer) -> list[dict[str, Any]]:
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """A data frame of rows that need not have the same fields."""
+    """A data frame of rows whose fields can differ."""
     rows = list(rows)
     columns: dict[str, list[Any]] = {}
     for number, one in enumerate(rows):
@@ -136,7 +136,7 @@ def table(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def spread(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Mean, standard deviation, least and most of each result over the repeats."""
+    """Mean, standard deviation, minimum and maximum of each result over the repeats."""
     own = [c for c in rows.columns if rows[c].dtype.is_numeric()]
     own = [c for c in own if c not in by and not c.startswith("cell.")]
     own = [c for c in own if c != "repeat"]
@@ -159,9 +159,9 @@ def swept_keys(rows: pl.DataFrame) -> list[str]:
 
 
 def over_repeats(rows: pl.DataFrame, fields: list[str]) -> pl.DataFrame:
-    """Rows with the repeats of a cell as one row: the mean of each field, and `FIELD.std`.
+    """Merges the repeats of a cell into one row: the mean of each field, and `FIELD.std`.
 
-    `cell` names the cells of all repeats. Rows without repeats come back as they are.
+    `cell` names the cells of all repeats. Rows without repeats are returned unchanged.
     """
     if "repeat" not in rows.columns or rows["repeat"].n_unique() < 2:
         return rows
@@ -180,7 +180,7 @@ def over_repeats(rows: pl.DataFrame, fields: list[str]) -> pl.DataFrame:
 
 
 def write(frame: pl.DataFrame, path: Path) -> None:
-    """Writes a table whole, or not at all."""
+    """Writes a table atomically."""
     partial = path.with_suffix(".partial")
     frame.write_parquet(partial)
     partial.replace(path)
@@ -195,7 +195,7 @@ def replace(frame: pl.DataFrame | None, path: Path) -> None:
 
 
 def _ordered(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """What a row was first, then results, then where they come from."""
+    """Puts the values of a row first, then results, then where they come from."""
     last = ("cell.", "forebay.")
     late = [key for key in columns if key.startswith(last)]
     return {key: columns[key] for key in [k for k in columns if k not in late] + late}

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Commands under way, by study: what :func:`kill` ends.
+#: Running commands by study, for :func:`kill`.
 _running: dict[str, set[subprocess.Popen[bytes]]] = {}
 _killed: set[str] = set()
 _lock = threading.Lock()
@@ -31,35 +31,36 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to know of a cell."""
+    """Everything that a worker needs to run a cell."""
 
     cell: str
     study: str
     binary: str
     binary_hash: str
-    #: The command's words; `{config}` and `{scratch}` are replaced.
+    #: The words of the command, with placeholders `{config}` and `{scratch}`.
     words: tuple[str, ...]
-    #: The text of the configuration file, if the command gets one.
+    #: The text of the configuration file, if the command needs one.
     config: str | None
     #: Whether nothing else may run on the machine.
     exclusive: bool
     timeout_s: float | None = None
-    #: Where the rows of the intervals go, and the option that writes them.
+    #: The file for the rows of the intervals, and the option that writes them.
     series: str | None = None
     series_option: str = "--parquet"
-    #: Files that the command reads besides the trace, each with the hash that names the cell.
+    #: Files other than the trace that the command reads, with the hashes that are part of the
+    #: cell's name.
     files: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a cell."""
+    """The result of a cell."""
 
     cell: str
     #: `"ok"` or `"failed"`.
     status: str
     error: str | None
-    #: What the command printed: one JSON document.
+    #: The output of the command: one JSON document.
     document: str | None
     started: float
     wall_s: float
@@ -82,7 +83,7 @@ class _Ended:
 
 
 def run(task: Task) -> Answer:
-    """Runs a cell. A failure is an answer too, never an exception."""
+    """Runs a cell. A failure is returned as an answer, never raised."""
     started = time.time()
     wall_s = 0.0
     ended = _Ended(None, None, 0.0)
@@ -98,7 +99,8 @@ def run(task: Task) -> Answer:
         with machine_lock(task.exclusive):
             started, begin = time.time(), time.monotonic()
             ended = _command(task)
-            # Within the lock: cells that exclude each other do not overlap in their rows either.
+            # Measured within the lock, so that the times of exclusive cells do not overlap in the
+            # rows.
             wall_s = time.monotonic() - begin
     except OSError as failure:
         ended = dataclasses.replace(ended, error=str(failure))
@@ -117,12 +119,12 @@ def run(task: Task) -> Answer:
 
 
 def run_batch(tasks: Iterable[Task]) -> list[Answer]:
-    """Runs cells one after the other."""
+    """Runs cells one after another."""
     return [run(task) for task in tasks]
 
 
 def kill(study: str) -> None:
-    """Ends the commands of a study on this worker, and begins no more of them."""
+    """Kills the commands of a study on this worker, and starts no more of them."""
     with _lock:
         _killed.add(study)
         for child in _running.get(study, ()):
@@ -150,7 +152,7 @@ def _command(task: Task) -> _Ended:
                 timer = threading.Timer(task.timeout_s, _expire, (child, late))
                 timer.start()
             try:
-                # Not `wait`: this tells what the child has used, and of no other one.
+                # Unlike `wait`, this returns the resource usage of exactly this child.
                 _, status, usage = os.wait4(child.pid, 0)
             finally:
                 if timer is not None:
@@ -183,8 +185,8 @@ def _command(task: Task) -> _Ended:
 
 
 def _start(task: Task, line: list[str], out, err) -> subprocess.Popen[bytes]:  # noqa: ANN001
-    # A session of its own keeps Ctrl-C from ending a cell that is to be run again later, and a
-    # worker that is killed must not leave a command behind that writes to a device.
+    # A new session keeps Ctrl-C from ending a cell that would have to run again later. If a worker
+    # is killed, its command must not survive, because it may write to a device.
     guard = shutil.which("setpriv")
     prefix = [guard, "--pdeathsig", "KILL", "--"] if guard else []
     with _lock:
@@ -213,9 +215,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def machine_lock(exclusive: bool, directory: str | None = None) -> Iterator[None]:
-    """Holds this machine: alone, or together with others that do not need it alone.
+    """Holds the lock of this machine: exclusively, or shared with other cells that are not
+    exclusive.
 
-    A cell that waits to run alone holds the gate, so that cells that may share come after it.
+    An exclusive cell that waits holds the gate, so that later cells wait behind it.
     """
     base = Path(directory or tempfile.gettempdir(), f"forebay-lab-{os.getuid()}")
     base.mkdir(mode=0o700, exist_ok=True)
@@ -230,7 +233,7 @@ def machine_lock(exclusive: bool, directory: str | None = None) -> Iterator[None
 
 @functools.cache
 def machine() -> str:
-    """This machine, in words."""
+    """A description of this machine."""
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         for text in Path("/proc/cpuinfo").read_text().splitlines():
@@ -245,22 +248,22 @@ def machine() -> str:
 
 
 def binary_hash(path: str) -> str:
-    """A hash of the command, which names its cells."""
+    """A hash of the command's file, which is part of the names of its cells."""
     with open(path, "rb") as file:
         return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
 
 
 def version_of(path: str) -> tuple[int, ...]:
-    """What differs between two contents of a file at a path, without reading it.
+    """A key that changes whenever the contents of a file change, without reading the file.
 
-    A program can set the time of modification, as `cp -p` and `rsync -t` do, but not the time of change.
+    A program can set the modification time, as `cp -p` and `rsync -t` do, but not the change time.
     """
     status = os.stat(path)
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def content_hash(path: str) -> str:
-    """A hash of a file, which is read again only after it has changed."""
+    """A hash of a file. The file is read again only after it has changed."""
     return _known_hash(path, version_of(path))
 
 

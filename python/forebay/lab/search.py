@@ -30,9 +30,9 @@ from forebay.lab.spec import Objective, StudySpec
 from forebay.lab.traces import Trace, sampled
 from forebay.lab.values import number
 
-#: Combinations that are tried at a time.
+#: Number of combinations to try at a time.
 BATCH = 8
-#: Proposals in a row that were made before, after which chance decides.
+#: After this many repeated proposals in a row, the search tries a random combination.
 STALE_MAX = 12
 
 Ask = Callable[[list[Cell]], list[Answer]]
@@ -46,7 +46,9 @@ def search(
     ask: Ask,
     known: Callable[[Trace], list[Answer] | None],
 ) -> tuple[list[Cell], pl.DataFrame]:
-    """Searches for each trace; the cells at full rate, and a row for each trace with the best."""
+    """Searches for each trace; returns the cells at full rate, and a row with the best combination
+    of each trace.
+    """
     if len(spec.targets) > 1:
         raise ForebayError("a search must have exactly one target", 2)
     assert spec.objective is not None, "the file was checked"
@@ -92,7 +94,7 @@ class _Hunt:
         cells = [(c, cell) for c, cell in pairs if cell is not None]
         self.combinations: list[Combination] = [c for c, _ in cells]
         self._cells = {_key(c): cell for c, cell in cells}
-        #: Cells at full rate that were asked for.
+        #: The cells at full rate that were run.
         self.full: dict[str, Cell] = {}
         self._values: dict[tuple[str, float], float | None] = {}
         self._cost_s = 0.0
@@ -162,12 +164,12 @@ class _Hunt:
         )
 
     def _budget(self) -> int:
-        """How many cells at full rate the search may cost."""
+        """The cost limit of the search, as a number of cells at full rate."""
         trials = self._spec.trials
         return max(1, int(trials if trials > 1 else trials * len(self.combinations)))
 
     def _try(self, chosen: Sequence[Combination], rate: float) -> list[float | None]:
-        """The objective of each; `None` where the cell failed."""
+        """Tries combinations; returns the objective of each, `None` if its cell failed."""
         cells = [self._cell(combination, rate) for combination in chosen]
         answers = self._ask(cells)
         for combination, cell, answer in zip(chosen, cells, answers, strict=True):
@@ -190,7 +192,7 @@ class _Hunt:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         trace = sampled(self._trace, rate, self._directory / "traces")
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # Only the first call makes the sample; that is part of what a search costs.
+        # Only the first call creates the sample, which is part of the cost of the search.
         self._cost_s += now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
         values = scaled(cell.values, rate)
         return dataclasses.replace(cell, trace=trace, values=values, rate=rate)
@@ -209,7 +211,7 @@ class _Hunt:
         return float(value) if math.isfinite(value) else None
 
     def _ranked(self, chosen: Sequence[Combination], rate: float) -> list[Combination]:
-        """The best first; those that failed are left out."""
+        """The combinations, best first, without those that failed."""
         sign = -1 if self._objective.largest else 1
         scored = [
             (sign * value, number, combination)
@@ -219,7 +221,7 @@ class _Hunt:
         return [c for _, _, c in sorted(scored, key=lambda one: one[:2])]
 
     def _propose(self, count: int, rate: float) -> list[Combination]:
-        """Tries the combinations that TPE proposes, `count` of them; the best first."""
+        """Tries `count` combinations that TPE proposes; returns them, best first."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -269,7 +271,7 @@ class _Hunt:
 
 
 def _ordered(values: list[Any]) -> tuple[list[Any], bool]:
-    """Values in their order, and whether they have one: sizes and numbers have."""
+    """The values, sorted if they are ordered (sizes and numbers are), and whether they are."""
     worth = [number(v) if not str(v).endswith("%") else number(v[:-1]) for v in values]
     if len(values) > 2 and all(w is not None for w in worth):
         pairs = sorted(zip(worth, range(len(values)), strict=True))
@@ -293,7 +295,7 @@ def _completed(
     orders: dict[str, tuple[list[Any], bool]],
     value: float,
 ) -> Any:
-    """A combination that chance has chosen, as a trial that TPE learns from."""
+    """A randomly chosen combination, as a trial from which TPE learns."""
     import optuna
 
     params, distributions = {}, {}

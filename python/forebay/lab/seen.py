@@ -1,9 +1,11 @@
-"""What is known of a workload before the configured cache is simulated: features, curves and miniatures.
+"""Knowledge of a workload before the configured cache is simulated: features, curves and
+miniatures.
 
-A miniature is a small cache in front of a sample of the trace, simulated with times. If the sample has a tenth of the
-trace's blocks, for example, the miniature's tiers have a tenth of the sizes in question. The miniature shows what a
-second tier, or an admission policy for it, would change. The sample keeps whole regions of 1 MiB, because neighbouring
-blocks are often used together, and because sequential runs that are cut short no longer gain from larger blocks.
+A miniature is a small cache with a sample of the trace, simulated with times. If the sample has a
+tenth of the trace's blocks, for example, the miniature's tiers have a tenth of the sizes in
+question. The miniature shows what a second tier, or an admission policy for it, would change. The
+sample keeps whole regions of 1 MiB, because neighbouring blocks are often used together, and
+because sequential runs that are cut short no longer gain from larger blocks.
 """
 
 from __future__ import annotations
@@ -19,37 +21,39 @@ from typing import Any, NamedTuple
 from forebay._run import ForebayError, run
 from forebay.lab.values import number, toml
 
-#: A gain below this is none: of mean latency, of the hit ratio, and of the bytes written to flash.
+#: Smaller gains do not count: of mean latency, of the hit ratio, and of the bytes written to flash.
 LATENCY_GAIN_MIN, HIT_GAIN_MIN, WRITES_GAIN_MIN = 0.05, 0.01, 0.1
-#: An admission policy may cost this share of the mean latency of the fastest one, to spare flash.
+#: To write less to flash, an admission policy may be slower than the fastest one by this share of
+#: its mean latency.
 SLOWER_MAX = 0.02
 POLICIES, BLOCKS = ("arc", "s3-fifo", "lfu"), ("16KiB", "64KiB")
-#: What may enter flash, with the values that the policies have by default.
+#: Admission policies to compare, with their default parameters.
 ADMISSIONS = ("nhit", "smq", "random")
-#: The least memory of a cache, in its blocks.
+#: The smallest memory of a cache, in its blocks.
 DRAM_BLOCKS_MIN = 64
-#: What a sequential read from a disk costs, as a share of one that has to seek.
+#: Cost of a sequential read from a disk, as a share of that of a read with a seek.
 SEQUENTIAL_COST = 0.1
-#: Blocks of the sample by which replacement policies are compared, and of that of miniatures.
+#: Number of blocks in the sample for comparing replacement policies, and in that for miniatures.
 POLICY_SAMPLE_BLOCKS, MINIATURE_BLOCKS = 20_000, 20_000
-#: Samples in front of which a miniature is simulated, if the trace has blocks for so many.
+#: Number of samples on which a miniature is simulated, if the trace has enough blocks.
 MINIATURES = 2
-#: Of a miniature's sample: regions are blocks of 4 KiB, shifted by so many bits.
+#: Region size of a miniature's sample: 4 KiB shifted left by this number of bits.
 REGION_BITS = 8
-#: Of flash, in miniatures and in the training.
+#: Layout of flash, in miniatures and in the training.
 LAYOUT = "slots"
-#: The least sizes of a miniature's tiers.
+#: The smallest tiers of a miniature.
 DRAM_BYTES_MIN, FLASH_BYTES_MIN = 256 * 1024, 512 * 1024
-#: Sizes that are tried, for flash that holds the blocks that it should.
+#: Number of sizes to try, to find a flash tier that holds a given number of blocks.
 FLASH_TRIES = 8
-#: Above this size, flash is taken to hold the same share of its bytes in blocks as at this size.
+#: Above this size, a flash tier is assumed to hold the same share of its bytes in blocks as at this
+#: size.
 FLASH_BYTES_MEASURED = 1 << 30
-#: Admission policies that remember blocks, as many as flash holds.
+#: Admission policies that remember blocks: by default as many as flash holds.
 REMEMBERING = ("nhit", "smq")
-#: Requests in flight, in miniatures and in the training.
+#: Number of requests in flight, in miniatures and in the training.
 QUEUE_DEPTH = 8
 
-#: Sizes in bytes and the hit ratios there: of all accesses, of reads, of writes.
+#: Cache sizes in bytes, and the hit ratios at each: of all accesses, of reads, of writes.
 Curve = list[tuple[int, float, float, float]]
 
 
@@ -58,13 +62,13 @@ class Sizes(NamedTuple):
 
     dram: float
     flash: float
-    #: Whether it is asked what enters the second tier.
+    #: Whether the question of admission to the second tier is asked.
     admission: bool = True
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a simulation says of an admission policy, or of a cache without a second tier."""
+    """The simulated result of an admission policy, or of a cache without a second tier."""
 
     latency_us: float
     flash_bytes: float
@@ -72,24 +76,27 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of a workload before the cache is simulated."""
+    """Knowledge of a workload before the cache is simulated."""
 
     name: str
     footprint_bytes: int
     base: dict[str, float]
     curve: Curve
-    #: Curves by requests, of all and of reads that writes invalidate, by block size.
+    #: Request-level curves by block size: of all requests, and of reads if writes invalidate
+    #: blocks.
     requests: dict[str, Curve]
     of_reads: dict[str, Curve]
-    #: Curves of replacement policies on a sample.
+    #: Curves of replacement policies, measured on a sample.
     policies: dict[str, Curve]
-    #: Miniatures by sizes of memory and flash, and what enters flash; flash of 0 is none.
+    #: Results of miniatures, by the sizes of memory and flash and by admission policy; size 0 means
+    #: no flash.
     miniatures: dict[tuple[float, float, str], Outcome]
-    #: By memory and block size: the share of the mean latency that a miniature gains against 4 KiB.
+    #: By memory size and block size: the share of the mean latency that a miniature gains over 4
+    #: KiB.
     block_gains: dict[tuple[float, str], float]
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON has it."""
+        """The same knowledge in JSON types."""
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         known["miniatures"] = [
             [*key, one.latency_us, one.flash_bytes]
@@ -118,7 +125,9 @@ class Seen:
         def saved(
             curves: dict[str, Curve], block: str, size_bytes: float, sequential: float
         ) -> float:
-            """The share of the backing store's work that a cache saves, of one of 4 KiB blocks in memory."""
+            """The share of work that a cache saves the backing store, relative to a memory with 4
+            KiB blocks.
+            """
             works = (
                 self._work(curves[b], size, sequential)
                 for b, size in (("4KiB", dram_bytes), (block, size_bytes))
@@ -159,7 +168,7 @@ class Seen:
         }
 
     def _small(self, dram_bytes: float, flash_bytes: float) -> dict[str, float]:
-        """What miniatures say of a second tier, and of what enters it."""
+        """The results of miniatures about a second tier and admission to it."""
         none = self.miniatures.get((dram_bytes, 0, "always"))
         tried = {
             policy: one
@@ -167,15 +176,16 @@ class Seen:
             if (dram, flash) == (dram_bytes, flash_bytes) and flash
         }
         if none is None or "always" not in tried:
-            # A tier that changes nothing, whatever enters it.
+            # Assume a tier that changes nothing, whatever the admission policy.
             none = Outcome(1.0, 0.0)
             tried = {"always": none}
         always = tried["always"]
         worth = admission_worth(tried)
         spared = {policy: worth[policy] for policy in ADMISSIONS if policy in worth}
         gains = {b: one for (dram, b), one in self.block_gains.items() if dram == dram_bytes}  # fmt: skip
-        # How far beyond the least that counts says nothing more. What is too slow is worth less than -1, and without
-        # this limit a tree puts its threshold in the midst of that gap, where the training has no workload.
+        # How far a gain exceeds the minimum is not informative. Policies that are too slow are
+        # worth less than -1; without this limit a tree would put its threshold in the middle of
+        # that gap, where the training has no workload.
         limited = {
             name: min(max(lead, -WRITES_GAIN_MIN), WRITES_GAIN_MIN)
             for name, lead in _leads(spared, ADMISSIONS, worth["always"]).items()
@@ -189,9 +199,9 @@ class Seen:
         return made
 
     def _work(self, curve: Curve, size_bytes: float, sequential: float) -> float:
-        """Requests that reach the backing store: reads that miss, and all writes.
+        """The work of the backing store, in requests: reads that miss, and all writes.
 
-        A sequential read counts as `sequential` of another one.
+        A sequential read counts as `sequential` of a read with a seek.
         """
         reads, share = self.base["read_share"], self.base["sequential_share"]
         weight = 1 - (1 - sequential) * share
@@ -199,7 +209,7 @@ class Seen:
 
 
 def _at_least_a_block(sizes: Sequence[int], block: str = "4KiB") -> list[int] | None:
-    """The sizes at which a cache has a block; in a smaller one, nothing hits.
+    """The sizes at which a cache has room for at least one block; in a smaller cache, nothing hits.
 
     >>> _at_least_a_block([100, 16384, 70000], "16KiB")
     [16384, 70000]
@@ -210,9 +220,10 @@ def _at_least_a_block(sizes: Sequence[int], block: str = "4KiB") -> list[int] | 
 def _leads(
     gains: Mapping[str, float], names: Sequence[str], least: float
 ) -> dict[str, float]:
-    """How far the gain of each is above that of all others, and above the least that counts.
+    """How far the gain of each name exceeds those of all others and `least`; -1 if it cannot be
+    chosen.
 
-    A tree compares features with thresholds, and not with each other. What cannot be chosen has -1.
+    A tree compares features with thresholds only, not with each other.
     """
     return {
         name: gains[name] - max([least, *(gains[o] for o in gains if o != name)])
@@ -234,11 +245,11 @@ def _at(curve: Curve, size_bytes: float) -> tuple[float, float, float]:
 def admission_worth(
     tried: Mapping[str, Outcome], tolerance: float = SLOWER_MAX
 ) -> dict[str, float]:
-    """What each admission policy is worth: the share of `always`'s writes to flash that it spares.
+    """The worth of each admission policy: the share of `always`'s writes to flash that it saves.
 
-    One that makes the mean latency more than `tolerance` longer than the fastest one does is worth nothing
-    whatever it spares: -1 and below, so that the less slow one is worth more. To let everything in is worth the
-    least gain that counts.
+    A policy whose mean latency exceeds that of the fastest one by more than `tolerance` is worth -1
+    or less, regardless of its savings; the slower, the less. `always` is worth the smallest gain
+    that counts.
 
     >>> tried = {"always": Outcome(100, 50), "nhit": Outcome(101, 20), "smq": Outcome(130, 10)}
     >>> admission_worth(tried)
@@ -263,9 +274,10 @@ def look(
     sizes: Callable[[int], Sequence[Sizes]],
     words: Mapping[str, Any] | None = None,
 ) -> Seen:
-    """Reads a trace about ten times: its features, curves at the sizes in question, those of policies, and a sample.
+    """Reads a trace about ten times, for its features, curves at the sizes in question, curves of
+    policies, and a sample.
 
-    `sizes` says which sizes are asked about, given the bytes of its distinct blocks.
+    `sizes` returns the sizes in question, given the bytes of the trace's distinct blocks.
     """
     options = {"rows": False, **(words or {})}
     info = run("trace info", trace, **options).document
@@ -283,7 +295,7 @@ def look(
         return _curve(run("mrc", trace, points=40, at=at, **how, **options).document)
 
     kinds = ("4KiB", *BLOCKS)
-    # In miniature where there is enough of it.
+    # Measured on a sample if the trace has enough blocks.
     sample = min(1.0, POLICY_SAMPLE_BLOCKS / max(1, footprint))
     policies = run(
         "mrc",
@@ -319,12 +331,12 @@ class _Sample(NamedTuple):
     """A sample of a trace."""
 
     path: Path
-    #: What it has of the trace's blocks.
+    #: The share of the trace's blocks that it contains.
     share: float
 
 
 class _Miniatures:
-    """Simulates small caches in front of samples that have no block in common."""
+    """Simulates small caches on samples that have no block in common."""
 
     def __init__(
         self,
@@ -340,7 +352,9 @@ class _Miniatures:
         self._held: dict[float, float] = {}
 
     def tiers(self, asked: Sequence[Sizes]) -> dict[tuple[float, float, str], Outcome]:
-        """Caches of one tier, and of two, with each admission policy that is asked about."""
+        """Simulates caches of one tier and of two, the latter with each admission policy in
+        question.
+        """
         made = {}
         for dram, flash, admission in asked:
             kinds = [(0.0, "always")]
@@ -353,9 +367,9 @@ class _Miniatures:
         return made
 
     def block_gains(self, asked: Sequence[Sizes]) -> dict[tuple[float, str], float]:
-        """What larger blocks gain, where the memory has room for enough of them.
+        """The gains of larger blocks, if the memory has room for enough of them.
 
-        The larger the blocks, the larger is the least memory, and with it the sample.
+        Larger blocks need a larger memory, and therefore a larger sample.
         """
         made = {}
         usual: dict[tuple[float, ...], float] = {}
@@ -384,10 +398,11 @@ class _Miniatures:
         return self._run(self._rate, each)
 
     def _flash(self, size: float, share: float, policy: str) -> dict[str, Any]:
-        """A flash tier that holds this share of the blocks of one of this size, and a policy that remembers it.
+        """A flash tier for a sample: it holds, and its admission policy remembers, `share` of the
+        blocks of a tier of `size`.
 
-        A small device spends a larger share of its bytes on its journal, and on cells that it keeps free. To give it
-        that share of the bytes would leave it a smaller share of the blocks.
+        A small device uses a larger share of its bytes for its journal and for spare cells. With
+        only `share` of the bytes, it would hold a smaller share of the blocks.
         """
         own = max(int(size), FLASH_BYTES_MIN)
         values: dict[str, Any] = {
@@ -404,7 +419,9 @@ class _Miniatures:
         return {**values, "flash.size": own}
 
     def _bytes_for(self, wanted: float, guess: int) -> int:
-        """The size, of some tried, at which flash holds a number of blocks that is nearest to the wanted one."""
+        """Among a few sizes tried, the one at which flash holds the number of blocks nearest to
+        `wanted`.
+        """
         tried: dict[int, float] = {}
         own = max(guess, FLASH_BYTES_MIN)
         while own not in tried and len(tried) < FLASH_TRIES:
@@ -413,7 +430,7 @@ class _Miniatures:
         return min(tried, key=lambda one: abs(tried[one]))
 
     def _holds(self, size: float) -> float:
-        """The blocks that a flash tier of this size has room for."""
+        """The number of blocks for which a flash tier of this size has room."""
         if size not in self._held:
             measured = min(max(int(size), FLASH_BYTES_MIN), FLASH_BYTES_MEASURED)
             values = {
@@ -428,7 +445,7 @@ class _Miniatures:
         return self._held[size]
 
     def _run(self, rate: float, values: Sequence[Mapping[str, Any]]) -> Outcome:
-        """The samples of a rate, with values for each."""
+        """Simulates the samples of a rate, with separate values for each."""
         latency_us = flash_bytes = requests = 0.0
         for sample, own in zip(self._of(rate), values, strict=True):
             whole = sample.path == self._trace
@@ -449,7 +466,7 @@ class _Miniatures:
         return run("simulate", trace, **options).document
 
     def _of(self, rate: float) -> list[_Sample]:
-        """The samples of a rate."""
+        """The samples of a rate, taken on first use."""
         if rate not in self._samples:
             home = self._scratch / f"{rate:.6f}"
             home.mkdir()
@@ -462,13 +479,15 @@ class _Miniatures:
         return self._samples[rate]
 
     def _share(self, sample: Path) -> float:
-        """Regions are as they come: a sample has more or less of the trace than its rate says."""
+        """The share of the trace's blocks in a sample. Regions differ, so it is more or less than
+        the rate.
+        """
         info = run("trace info", sample, rows=False).document
         return info["footprint_blocks"]["all"] / self._footprint
 
 
 def _rate(least: float) -> float:
-    """The least rate of samples that is no less, of which samples of this rate make a whole.
+    """The smallest rate of the form 1/n that is at least `least`, and at most 1.
 
     >>> _rate(0.3), _rate(0.5), _rate(0.7), _rate(4)
     (0.3333333333333333, 0.5, 1.0, 1.0)
@@ -477,7 +496,7 @@ def _rate(least: float) -> float:
 
 
 def _base(info: Mapping[str, Any]) -> dict[str, float]:
-    """Features that do not depend on sizes of tiers."""
+    """The features that do not depend on the sizes of tiers."""
     features = info["features"]
     requests = max(1, info["reads"] + info["writes"])
 

@@ -1,4 +1,4 @@
-"""Series: what happened in each interval of a run, for pictures over time.
+"""Series: the events in each interval of a run, for pictures over time.
 
 A study with `series = true` keeps the intervals of each simulation, replay and load in a separate file,
 `series/CELL.parquet`. The intervals of simulations contain hits and dirty blocks; those of replays and loads
@@ -14,7 +14,7 @@ import polars as pl
 
 from forebay._run import ForebayError
 
-#: What can be drawn over time.
+#: The columns that can be drawn over time.
 COLUMNS = (
     "requests_per_s",
     "miss_ratio",
@@ -41,8 +41,9 @@ class Series:
         return self._directory / f"{cell}.parquet"
 
     def of(self, cells: Sequence[str], every_s: float | None = None) -> pl.DataFrame:
-        """The rows of those cells that have a series, with `cell` in front; joined to intervals of
-        `every_s` seconds if asked."""
+        """The rows of the cells that have a series, with a column `cell` in front. With `every_s`,
+        joined into intervals of that many seconds.
+        """
         frames = []
         for cell in cells:
             if not self.path(cell).exists():
@@ -59,7 +60,7 @@ class Series:
 
 
 def intervals(rows: pl.DataFrame) -> pl.DataFrame:
-    """Intervals of a simulation or of a replay, under the same names."""
+    """The intervals of a simulation or a replay, with the same column names."""
     if "length_s" in rows.columns:
         nothing = pl.lit(None, pl.Int64)
         made = rows.select(
@@ -93,9 +94,11 @@ def intervals(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def joined(rows: pl.DataFrame, every_s: float) -> pl.DataFrame:
-    """Intervals of `every_s` seconds: each row belongs to the one in which it begins.
+    """Joins rows into intervals of `every_s` seconds; each row belongs to the interval in which it
+    begins.
 
-    A 99th percentile of several rows is not known. Rows longer than `every_s` stay as they are.
+    The 99th percentile of several rows is unknown, so it becomes null in all rows. Rows longer than
+    `every_s` are not joined.
     """
     count, known = pl.col("requests"), pl.col("latency_us.mean").is_not_null()
     weighed = (pl.col("latency_us.mean") * count).sum() / count.filter(known).sum()
@@ -114,7 +117,7 @@ def joined(rows: pl.DataFrame, every_s: float) -> pl.DataFrame:
 
 
 def _sum(name: str) -> pl.Expr:
-    """The sum; nothing, not 0, of nothing."""
+    """The sum of a column; null if all its values are null."""
     own = pl.col(name)
     return pl.when(own.is_not_null().any()).then(own.sum())
 

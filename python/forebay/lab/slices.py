@@ -20,7 +20,7 @@ from forebay.lab.journal import Journal
 from forebay.lab.running import Answer, Task
 
 
-#: Files of more bytes are measured in slices, if any are.
+#: Files with more bytes than this are measured in slices, if slices are requested.
 SLICE_ABOVE_BYTES = 4 << 30
 
 
@@ -28,14 +28,14 @@ SLICE_ABOVE_BYTES = 4 << 30
 class SlicedCurve:
     """A curve that is measured in slices."""
 
-    #: What the tasks have in common with those of other files.
+    #: The parts of the tasks that are the same for all files.
     task: Task
     path: str
-    #: The only volume that is looked at; every one, if not given.
+    #: The only volume to measure; `None`: all volumes.
     volume: str | None
     slices: int
     points: int
-    #: Where slices are kept until they are merged; workers see it too.
+    #: The directory for slices until they are merged; workers must see it, too.
     directory: Path
 
     def measurements(self) -> list[Task]:
@@ -51,13 +51,13 @@ class SlicedCurve:
         ]
 
     def merge(self) -> Task:
-        """The task that merges them."""
+        """The task that merges the slices."""
         files = [str(self._file(number)) for number in self._numbers()]
         line = ("mrc", *files, "--merge", "--points", str(self.points))
         return self._task(f"merge to {self.points} points", line)
 
     def missing(self, journal: Journal) -> list[Task]:
-        """Slices that are still to be measured."""
+        """The slices that still have to be measured."""
         if self.merge().cell in journal:
             return []
         numbered = zip(self._numbers(), self.measurements(), strict=True)
@@ -69,12 +69,12 @@ class SlicedCurve:
         ]
 
     def measured(self, journal: Mapping[str, Answer]) -> bool:
-        """Whether every slice is there."""
+        """Whether every slice has been measured."""
         answers = [journal.get(task.cell) for task in self.measurements()]
         return all(answer is not None and answer.status == "ok" for answer in answers)
 
     def settled(self, journal: Mapping[str, Answer]) -> bool:
-        """Whether the curve is there, or cannot be."""
+        """Whether the curve is complete, or cannot be completed."""
         answers = [journal.get(task.cell) for task in self.measurements()]
         failed = any(answer is not None and answer.status != "ok" for answer in answers)
         return failed or self.merge().cell in journal
@@ -114,7 +114,9 @@ class SlicedCurve:
 def measure(
     curves: list[SlicedCurve], journal: Journal
 ) -> Iterable[tuple[str, list[Task]]]:
-    """What is still to be run, one kind after the other: slices, and merges of what is then there."""
+    """The tasks that still have to run, one kind after another: slices, then merges of complete
+    curves.
+    """
     for curve in curves:
         curve.directory.mkdir(parents=True, exist_ok=True)
     left = [task for curve in curves for task in curve.missing(journal)]

@@ -1,4 +1,4 @@
-"""The study file: what a study combines.
+"""The study file: what to combine in a study.
 
 The whole file is checked before anything runs. An unknown key is rejected with an error that names it.
 """
@@ -23,7 +23,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: Commands that a cell can run. Those that measure time have their machine to themselves.
+#: Commands that a cell can run. A cell that measures time has its machine to itself.
 TARGETS = ("simulate", "mrc", "plan", "replay", "load")
 TIMED = ("replay", "load")
 SEARCHES = ("grid", "random", "optuna")
@@ -43,7 +43,7 @@ _KEYS = (
         "figure",
     ),
 )
-#: Kinds of keys that hold a single value and that nothing else checks.
+#: The kinds of keys that hold a single value and have no other check.
 _KINDS = {
     "constraints": checks.TEXTS,
     "repeats": checks.COUNT,
@@ -72,7 +72,7 @@ _FIGURE_KINDS = {
 
 @dataclass(frozen=True)
 class Objective:
-    """What a search looks for: a field of the rows, to be made small or large."""
+    """The goal of a search: a field of the rows to minimize or maximize."""
 
     field: str
     largest: bool
@@ -83,7 +83,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class StudySpec:
-    """A study file as it was read."""
+    """The contents of a study file."""
 
     #: The directory against which paths in the file are resolved.
     directory: Path
@@ -102,12 +102,12 @@ class StudySpec:
     search: str = "grid"
     search_seed: int = 1
     objective: Objective | None = None
-    #: Cells of a search at full rate, or what they cost together, as a share of the grid.
+    #: Number of cells at full rate that a search may run, or their cost as a share of the grid.
     trials: float = 0.1
-    #: Sample rates of successive halving, rising, the last of them 1.
+    #: Sample rates of successive halving, in ascending order; the last is 1.
     fidelity: list[float] = field(default_factory=lambda: [1.0])
     figures: list[dict[str, Any]] = field(default_factory=list)
-    #: The file, for errors that show only when cells are made.
+    #: The path of the file, for errors that show only when cells are made.
     path: Path | None = None
 
 
@@ -115,7 +115,7 @@ def read(path: str | Path) -> StudySpec:
     """Reads a study file.
 
     Raises:
-        ForebayError: It cannot be read, or something in it makes no sense.
+        ForebayError: The file cannot be read, or is invalid.
     """
     path = Path(path)
     try:
@@ -230,7 +230,9 @@ def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys: `cache.dram` and a table `cache` with `dram` are the same."""
+    """Flattens tables to dotted keys: `cache.dram` is the same as a table `cache` with the key
+    `dram`.
+    """
     flat: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
@@ -241,7 +243,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _written(value: Any, where: str) -> str:
-    """A value as a configuration file has it."""
+    """A value in the form of a configuration file."""
     try:
         return toml(value)
     except ForebayError as error:
@@ -249,7 +251,7 @@ def _written(value: Any, where: str) -> str:
 
 
 def _different(values: list[Any], where: str) -> None:
-    """Checks that no two values are the same: their cells would be one."""
+    """Checks that all values differ, because equal values would make the same cell."""
     texts = [_written(value, where) for value in values]
     twice = next((text for text in texts if texts.count(text) > 1), None)
     if twice is not None:

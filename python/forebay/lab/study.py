@@ -27,7 +27,7 @@ from forebay.lab.running import run as run_here
 from forebay.lab.spec import StudySpec
 from forebay.lab.traces import Trace, resolve
 
-#: Cells that a dry run measures.
+#: Number of cells that a dry run measures.
 TRIED = 4
 
 
@@ -53,9 +53,9 @@ class Outcome:
     """The result of a study."""
 
     cells: int
-    #: The answers of the cells that failed, also in earlier runs.
+    #: The answers of the cells that failed, in this run or in earlier ones.
     failures: list[Answer]
-    #: Cells that were answered before.
+    #: Number of cells that were answered in earlier runs.
     known: int
     wall_s: float
     #: Processor time of all commands of this run.
@@ -94,7 +94,7 @@ class Outcome:
 
 @dataclass
 class DryRun:
-    """What a dry run found out."""
+    """The result of a dry run."""
 
     text: str
     #: The cells that were run.
@@ -112,14 +112,14 @@ class DryRun:
 
 
 class Study:
-    """A study in its directory."""
+    """A study and its directory."""
 
     def __init__(self, spec: StudySpec, directory: Path, quiet: bool = False) -> None:
         self.spec, self.directory, self.quiet = spec, directory, quiet
         self.binary = Binary.found()
         make_directory(directory)
         self.traces = resolve(spec, directory, needs_footprints(spec))
-        # Workers know the study by this name, when it is to be stopped.
+        # The name by which workers know the study, for killing its commands.
         text = f"{directory.resolve()} {time.time_ns()}"
         self._name = hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -140,7 +140,7 @@ class Study:
         )
 
     def dry_run(self, workers: int) -> DryRun:
-        """Says how many cells there are, and how long they would take, by running a few."""
+        """Counts the cells, and estimates the time for all of them by running a few."""
         cells = self.cells()
         with Journal(self.directory) as journal:
             left = [c for c in cells if c.name(self.binary.hash) not in journal]
@@ -150,7 +150,7 @@ class Study:
             f"{self.spec.repeats} repeats, excluding those that constraints forbid), "
             f"{len(cells) - len(left)} of them already run"
         ]
-        # What measures time may write to devices, and a dry run must not.
+        # Cells that measure time may write to devices, which a dry run must not do.
         tried = [c for c in left if not self.task(c).exclusive]
         tried = tried[:: max(1, len(tried) // TRIED)][:TRIED]
         answers = [run_here(self.task(c)) for c in tried]
@@ -173,10 +173,10 @@ class Study:
         scheduler: str | None = None,
         retry_failed: bool = False,
     ) -> Outcome:
-        """Runs what is not answered yet, and writes rows and report, also when interrupted."""
+        """Runs the cells without an answer, and writes rows and report, also when interrupted."""
         begin = time.monotonic()
         with Journal(self.directory) as journal:
-            # Within the lock: the file is that of the study that runs.
+            # Within the lock, so that the file belongs to the study that runs.
             text = self.spec.text
             (self.directory / "study.toml").write_text(text, encoding="utf-8")
             if retry_failed:
@@ -214,7 +214,7 @@ class Study:
             )
 
     def _without_series(self, journal: Journal) -> list[str]:
-        """Cells that were answered when no series was asked for."""
+        """The cells that were answered when no series was requested."""
         tasks = [self.task(cell) for cell in self.cells()]
         return [
             task.cell
@@ -226,7 +226,7 @@ class Study:
         ]
 
     def _named(self, cells: list[Cell]) -> list[tuple[str, Cell]]:
-        """Cells with their names; combinations that come to the same have the same name."""
+        """Cells with their names; equivalent combinations have the same name."""
         return [(cell.name(self.binary.hash), cell) for cell in cells]
 
     def _sweep(
@@ -250,12 +250,12 @@ class Study:
     def _search(
         self, journal: Journal, workers: int | None, scheduler: str | None
     ) -> tuple[list[Cell], pl.DataFrame]:
-        """The cells at full rate that a search has asked for, and what it found."""
+        """Runs the search; returns the cells at full rate that it ran, and what it found."""
         with ExitStack() as stack, Progress(0, quiet=self.quiet) as progress:
             started: list[Cluster] = []
 
             def run(cells: Iterable[Cell]) -> Iterator[Answer]:
-                # What is known needs no workers.
+                # Start no workers if all answers are known.
                 if not started:
                     cluster = stack.enter_context(Cluster(workers, scheduler))
                     stack.enter_context(self._killing(cluster))
@@ -277,7 +277,9 @@ class Study:
             )
 
     def _known(self, journal: Journal) -> Callable[[Trace], list[Answer] | None]:
-        """The answers of the full sweep of a trace, if all of them are there."""
+        """A function that returns the answers of the full sweep of a trace, if all of them are
+        known.
+        """
 
         def known(trace: Trace) -> list[Answer] | None:
             names = [
@@ -326,7 +328,7 @@ class Study:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM ends a study as Ctrl-C does."""
+    """Makes SIGTERM stop a study as Ctrl-C does."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

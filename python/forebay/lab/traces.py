@@ -1,4 +1,6 @@
-"""The traces of a study: files found by globs, volumes of one file, and synthetic traces, each made once."""
+"""The traces of a study: files found by globs, volumes of a file, and synthetic traces, each made
+once.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ BLOCK_BYTES = 4096
 class Trace:
     """One workload of a study."""
 
-    #: What rows call it.
+    #: The name of the trace in rows.
     name: str
-    #: The file; the SPEC itself for `load`.
+    #: The path of the file; for `load`, the SPEC itself.
     path: str
-    #: Options that say how it is read, as words.
+    #: The options for reading it, as words.
     words: tuple[str, ...]
-    #: A hash of its contents and of how it is read.
+    #: A hash of its contents and of the options for reading it.
     hash: str
     #: Bytes of its distinct blocks, if the study needs them.
     footprint_bytes: int | None = None
@@ -40,7 +42,7 @@ class Trace:
 
 
 class TraceCache:
-    """What is known of files, by path and version, so that it is found out once."""
+    """Known facts about files, by path and version, so that each is determined only once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -68,7 +70,7 @@ class TraceCache:
 
 
 def resolve(spec: StudySpec, directory: Path, footprints: bool) -> list[Trace]:
-    """The traces that a study names, in its order; synthetic ones are made in `directory`.
+    """The traces that a study names, in its order; synthetic traces are created in `directory`.
 
     Raises:
         ForebayError: A glob finds nothing, a trace cannot be read, or two have the same name.
@@ -172,13 +174,15 @@ def _synthesise(text: str, made: Path) -> str:
 
 
 def _spec_hash(text: str) -> str:
-    """A hash of a synthetic workload: of its SPEC and, if that is the path of a file, of the file."""
+    """A hash of a synthetic workload: of its SPEC and, if that is the path of a file, of the file's
+    contents.
+    """
     contents = content_hash(text) if os.path.isfile(text) else ""
     return hashlib.sha256(f"{text}{contents}".encode()).hexdigest()
 
 
 def sampled(trace: Trace, rate: float, directory: Path) -> Trace:
-    """The trace at a sample rate, made once; caches in front of it are to be scaled by the rate."""
+    """The trace at a sample rate, created once; scale caches in front of it by the rate."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{trace.hash[:16]}-{rate:g}.parquet"
     if not path.exists():

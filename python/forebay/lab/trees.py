@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-#: Of a branch that the trace takes, and of any other.
+#: The color of branches that the trace takes, and of other branches.
 TAKEN, OTHER = "#d62728", "#bbbbbb"
 
 
 @dataclass
 class _Drawn:
-    """Where the nodes of a tree are, and the lines between them."""
+    """The positions of the nodes of a tree, and the lines between them."""
 
-    #: x, y, text, hover text, and whether the trace comes there.
+    #: x, y, text, hover text, and whether the trace reaches the node.
     nodes: list[tuple[float, float, str, str, bool]] = field(default_factory=list)
     #: The ends of a line, and whether the trace takes it.
     lines: list[tuple[float, float, float, float, bool]] = field(default_factory=list)
@@ -25,9 +25,10 @@ class _Drawn:
 
 
 def figure(tree: Mapping[str, Any], features: Mapping[str, float]) -> go.Figure:
-    """A tree from its root down: to the left where the feature is at most the threshold.
+    """A figure of a tree with its root on top. A branch goes left if the feature is at most the
+    threshold.
 
-    The way of the trace with these features is marked.
+    The path of the trace with these features is marked.
     """
     import plotly.graph_objects as go
 
@@ -76,7 +77,7 @@ def _place(
     on_way: bool,
     drawn: _Drawn,
 ) -> float:
-    """Places a node below which its branches are; returns its x."""
+    """Places a node above its branches; returns its x."""
     if "feature" not in node:
         counts = node["counts"]
         answer = max(counts, key=lambda name: counts[name])

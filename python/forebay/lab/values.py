@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
 def number(value: Any) -> float | None:
-    """A value as a number: sizes in bytes, times in seconds; ``None`` if it is none.
+    """A value as a number: sizes in bytes, times in seconds; ``None`` if it is not a number.
 
     >>> number("16MiB"), number("1.5ms"), number(4), number("arc"), number(True)
     (16777216.0, 0.0015, 4.0, None, None)
@@ -36,7 +36,7 @@ def number(value: Any) -> float | None:
 
 
 def share(value: Any) -> float | None:
-    """The fraction that text such as ``"10%"`` names; ``None`` for anything else.
+    """The fraction that a text such as ``"10%"`` stands for; ``None`` for anything else.
 
     >>> share("10%"), share("10")
     (0.1, None)
@@ -47,7 +47,7 @@ def share(value: Any) -> float | None:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML writes it.
+    """A value in TOML.
 
     >>> toml({"a": [1, "x"], "b": True})
     '{"a" = [1, "x"], "b" = true}'
@@ -86,8 +86,8 @@ _ARITHMETIC = {
 class Constraint:
     """A condition on the values of a cell, such as ``cache.dram <= flash.size / 8``.
 
-    Sizes and times compare by what they are worth; a key that a cell does not have is ``None``, and a
-    comparison of sizes with it is met.
+    Sizes and times are compared by value. A key that a cell does not have is ``None``; a comparison
+    with it by ``<``, ``<=``, ``>`` or ``>=`` holds.
 
     >>> small = Constraint("cache.dram <= flash.size / 8")
     >>> small.holds({"cache.dram": "2MiB", "flash.size": "16MiB"})
@@ -107,7 +107,7 @@ class Constraint:
             raise ForebayError(f"constraint `{text}`: {what}", 2) from error
 
     def keys(self) -> set[str]:
-        """The keys that it speaks of."""
+        """The keys that the constraint uses."""
         found: set[str] = set()
 
         def visit(node: ast.AST) -> None:

@@ -1,4 +1,6 @@
-"""Loaded by the workers of this machine: Ctrl-C is for the study, which then ends what they run, and them."""
+"""Preloaded by the workers on this machine: the study handles Ctrl-C, and ends the workers and
+their commands.
+"""
 
 import signal
 

@@ -1,4 +1,6 @@
-"""The synthetic workloads of `forebay advise`: those on which it is trained, and those on which it is checked."""
+"""The synthetic workloads of `forebay advise`: those for training, and those that check the
+training.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from collections.abc import Iterable
 
 
 def workloads() -> list[tuple[str, str]]:
-    """Families and synthetic workloads of the training: what is popular, and how much is written."""
+    """The training workloads, each with its family. They vary in popularity and in the share of
+    writes.
+    """
     made = []
     mixes = itertools.product((0, 0.3, 0.8), ("4KiB", "16KiB", "4KiB@0.7/64KiB@0.3"))
     for seed, (write, size) in enumerate(mixes):
@@ -40,13 +44,14 @@ def workloads() -> list[tuple[str, str]]:
     made += _families(_MIXES[3], 401, 1.2, "0.1@0.5/0.9@0.5", 40, 4)
     made += _mixed(_MIXES[0], 501, 0.9)
     made += _mixed(_MIXES[3], 601, 1.1)
-    # Of these, miniatures see a part only.
+    # Miniatures see only a part of these.
     made += _families(_LARGER, 801, 0.9, "0.1@0.7/0.9@0.3", 28, 6, scale=4)
     return made + _mixed(_LARGER, 901, 1.0, scale=4)
 
 
-#: Shares of writes and sizes of requests: three sets for the training, and the third one, which is held out.
-#: A tree that knew few shares of writes only would put its thresholds anywhere between them.
+#: Shares of writes, and request sizes, in four sets: the third is held out, the others are for the
+#: training. With only a few shares of writes, a tree would put its thresholds anywhere between
+#: them.
 _MIXES = (
     tuple(itertools.product((0.15, 0.5), ("8KiB", "4KiB@0.5/32KiB@0.5"))),
     ((0.05, "4KiB"), (0.1, "16KiB"), (0.2, "8KiB"), (0.6, "4KiB@0.5/32KiB@0.5")),
@@ -54,12 +59,14 @@ _MIXES = (
     ((0.03, "8KiB"), (0.12, "4KiB@0.9/64KiB@0.1"), (0.35, "4KiB"), (0.45, "16KiB@0.5/64KiB@0.5")),
 )  # fmt: skip
 
-#: The same for workloads of several times the blocks and requests.
+#: The same for workloads with several times the blocks and requests.
 _LARGER = ((0.1, "4KiB"), (0.3, "8KiB@0.7/32KiB@0.3"), (0.55, "16KiB"))
 
 
 def held_out() -> list[tuple[str, str]]:
-    """Workloads of the same families, with other mixes and skews, on which nothing is trained or chosen."""
+    """Workloads of the same families with other mixes and skews, which influence neither training
+    nor any choice.
+    """
     made = _families(_MIXES[2], 301, 0.8, "0.15@0.75/0.85@0.25", 20, 7)
     return made + _mixed(_MIXES[2], 701, 1.0)
 
@@ -73,7 +80,7 @@ def _families(
     weight: int,
     scale: int = 1,
 ) -> list[tuple[str, str]]:
-    """A workload of each family for each mix."""
+    """One workload of each family for each mix."""
     made = []
     for n, (write, size) in enumerate(mixes):
         common = f"write={write},size={size}"
@@ -106,7 +113,9 @@ def _families(
 def _mixed(
     mixes: Iterable[tuple[float, str]], seed: int, theta: float, scale: int = 1
 ) -> list[tuple[str, str]]:
-    """Families of several kinds of access at once: a database with its log, scans that come back, tenants."""
+    """Families with several kinds of access at once: a database with its log, recurring scans,
+    tenants.
+    """
     made = []
     for n, (write, size) in enumerate(mixes):
         common = f"write={write},size={size}"

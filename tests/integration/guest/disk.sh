@@ -1,6 +1,6 @@
-# ext4 in a virtual machine whose disk is an export: it goes on through kill -9 of the server, and
-# everything that was synced is there, also after a power cut of machine and server at once.
-# FOREBAY_KILLS says how often the server is killed.
+# ext4 in a virtual machine whose disk is an export: it keeps working when the server is killed with
+# kill -9, and everything that was synced survives, even a power cut of machine and server at once.
+# FOREBAY_KILLS is the number of kills of the server.
 . "$(dirname "$0")/lib.sh"
 config flash dram=8MiB flash_size=48MiB
 delay=60
@@ -9,7 +9,7 @@ boot_on_disk() {
     boot -device virtio-blk-pci,drive=disk,romfile= \
         -drive "if=none,id=disk,driver=nbd,server.type=unix,server.path=$WORK/nbd.sock,export=vm1,reconnect-delay=$delay,discard=unmap"
 }
-# All files that were promised to be there, as md5sum has them.
+# Prints all files that were promised to survive, in the format of md5sum.
 promised() {
     awk 'NF == 3 && /^SYNCED/ && length($3) == 32 { sum[$2] = $3 }
         /^REMOVING/ { delete sum[$2] }
@@ -66,7 +66,7 @@ guest 60 'umount /mnt' || fail "umount failed"
 fsck "after the kills"
 guest 20 'mount -t ext4 -o discard /dev/vda /mnt' || fail "mount failed"
 
-# Both at once: the journal of the file system has to be played back on what the server kept.
+# Both at once: the journal of the file system is replayed from what the server kept.
 for cut in 1 2; do
     remember
     write_files
@@ -87,7 +87,7 @@ power_off
 ctl stop --destage >/dev/null
 wait "$SERVER" || fail "the stop failed"
 SERVER=
-# Layout "offset": the file system begins behind the first MiB of the backing store.
+# Layout "offset": the file system begins after the first MiB of the backing store.
 fsck.ext4 -fn "disk.img?offset=1048576" >fsck.out 2>&1 || fail "the backing store: $(cat fsck.out)"
 mkdir files
 debugfs -R 'rdump / files' "disk.img?offset=1048576" 2>/dev/null

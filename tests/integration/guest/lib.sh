@@ -1,9 +1,9 @@
-# Common to the tests with a virtual machine: QEMU with a Debian kernel and an initramfs of Debian's
+# Common to the tests with a virtual machine: QEMU with a Debian kernel and an initramfs of Debian
 # programs, which are downloaded once and kept; nothing is installed. Sourced by each test.
 #
-# FOREBAY_GUEST_ACCEL=kvm is faster where KVM boots a guest; emulation works everywhere.
-# FOREBAY_SABOTAGE breaks what is tested, so that anyone can see the tests fail:
-#   older     after each kill the server finds its devices as they were some time before
+# FOREBAY_GUEST_ACCEL=kvm is faster if KVM can boot a guest here; emulation works everywhere.
+# FOREBAY_SABOTAGE breaks what is tested, to show that the tests can fail:
+#   older     after each kill the server finds its devices as they were some time earlier
 #   reconnect the client does not connect to the restarted server
 
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
@@ -12,9 +12,9 @@ GUEST_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${FOREBAY_GUEST_CACHE:-${CARGO_TARGET_DIR:-$ROOT/target}/guest}
 case $CACHE in /*) ;; *) CACHE=$ROOT/$CACHE ;; esac
 SABOTAGE=${FOREBAY_SABOTAGE:-}
-GUEST= # QEMU's process
+GUEST= # the process of QEMU
 
-# The packages of the guest, unpacked in $CACHE/root.
+# Downloads the packages of the guest and unpacks them into $CACHE/root.
 unpack_packages() {
     [ ! -e "$CACHE/root" ] || return 0
     need apt-get apt-cache dpkg dpkg-deb
@@ -38,7 +38,8 @@ unpack_packages() {
     mv "$CACHE/new" "$CACHE/root"
 }
 
-# one PATH...: the one of these paths in the packages that exists; Debian moves files to /usr.
+# one PATH...: prints the one of these paths that exists in the packages; Debian moves files to
+# /usr.
 one() {
     local pattern path
     for pattern; do
@@ -49,7 +50,7 @@ one() {
     fail "the packages have no $1"
 }
 
-# The initramfs: busybox, the kernel's modules, programs with their libraries, the workload.
+# Makes the initramfs: busybox, kernel modules, programs with their libraries, and the workload.
 make_initramfs() {
     [ ! -e "$CACHE/initramfs" ] || [ -n "$(find "$GUEST_DIR" "$HERE/kill9.py" -newer "$CACHE/initramfs")" ] || return 0
     local tree=$CACHE/tree busybox version modules libraries ld name needed file python
@@ -72,12 +73,12 @@ make_initramfs() {
     python=$(basename "$(one 'bin/python3.[0-9]*')")
     cp "$(one sbin/nbd-client)" "$(one "bin/$python")" "$tree/bin/"
     ln -s "$python" "$tree/bin/python3"
-    # mke2fs and e2fsck go by the names of which busybox has its own.
+    # mke2fs and e2fsck get names that busybox uses for its own versions.
     rm -f "$tree"/bin/{mke2fs,mkfs.ext4,fsck.ext4}
     cp "$(one sbin/mke2fs)" "$tree/bin/mkfs.ext4"
     cp "$(one sbin/e2fsck)" "$tree/bin/fsck.ext4"
     cp -r "$CACHE/root/usr/lib/$python" "$tree/usr/lib/"
-    # Of Python's own libraries those that need no further packages.
+    # Keeps only those of Python's own libraries that need no further packages.
     rm -rf "$tree/usr/lib/$python"/{test,idlelib,tkinter,lib2to3,ensurepip,pydoc_data,distutils,config-*}
     find "$tree/usr/lib/$python/lib-dynload" -name '*.so' \
         ! -name 'mmap.*' -delete
@@ -106,7 +107,7 @@ unpack_packages
 make_initramfs
 exec {lock}>&-
 
-# until_true SECONDS WHAT COMMAND...: waits until the command succeeds, at most so long.
+# until_true SECONDS WHAT COMMAND...: repeats the command until it succeeds, for at most that time.
 until_true() {
     local until=$((SECONDS + $1)) what=$2
     shift 2
@@ -116,8 +117,8 @@ until_true() {
     done
 }
 
-# boot [QEMU ARGUMENT...]: a guest that takes commands. console.log is its
-# kernel's, `answers` what its shell says, `promises` what must survive.
+# boot [QEMU ARGUMENT...]: starts a guest that executes commands. Its kernel writes to console.log,
+# its shell to `answers`, and its workloads write to `promises` what must survive.
 boot() {
     local kernel boots
     kernel=$(one 'boot/vmlinuz-*')
@@ -139,14 +140,14 @@ boot() {
     booted "$boots"
 }
 
-# booted BOOTS: waits until the guest is up once more than that.
+# booted BOOTS: waits until the guest has booted more often than that.
 booted() { until_true 120 "the guest is up" up "$1"; }
 up() {
     kill -0 "$GUEST" 2>/dev/null || fail "QEMU ended: $(tail -3 qemu.log)"
     [ "$(grep -c '^READY$' answers || true)" -gt "$1" ]
 }
 
-# guest SECONDS COMMAND: runs it in the guest, prints what it says; its exit status is ours.
+# guest SECONDS COMMAND: runs a command in the guest, prints its output and returns its exit status.
 guest() {
     local from answer asked
     asked=$(grep -c '^ANSWER ' answers || true)
@@ -158,7 +159,7 @@ guest() {
     return "${answer##*ANSWER "$asked" }"
 }
 
-# reboot_guest: as an administrator would; file systems are to be unmounted before.
+# reboot_guest: reboots as an administrator would; file systems must be unmounted before.
 reboot_guest() {
     local boots
     boots=$(grep -c '^READY$' answers)
@@ -173,7 +174,7 @@ power_off() {
     GUEST=
 }
 
-# The power cut of a guest.
+# A power cut of the guest.
 crash_guest() {
     local pid=$GUEST
     GUEST=
@@ -181,12 +182,12 @@ crash_guest() {
     wait "$pid" 2>/dev/null || true
 }
 
-# Between two kills: what an "older" server will find.
+# Saves, between two kills, the devices that an "older" server will find.
 remember() {
     [ "$SABOTAGE" != older ] || { cp --sparse=always disk.img disk.old && cp --sparse=always flash.img flash.old; }
 }
 
-# restart: the server is killed, is away for some time and comes back.
+# restart: kills the server, waits for some time, and starts it again.
 restart() {
     crash
     [ "$SABOTAGE" != older ] || { mv disk.old disk.img && mv flash.old flash.img; }
@@ -194,7 +195,7 @@ restart() {
     start || fail "the server does not start again"
 }
 
-# What no guest on a good disk says.
+# Checks for messages that no guest with a good disk prints.
 no_complaints() {
     ! grep -aE 'I/O error|EXT4-fs (error|warning)|Remounting|blocked for more|BUG:|Oops:|panic|^Traceback' console.log ||
         fail "the guest complained"

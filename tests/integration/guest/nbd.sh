@@ -1,10 +1,10 @@
 # The NBD client of the Linux kernel with four connections over TCP: a flush on one of them covers
-# what was written on the others, and a client that connects again goes on without an error.
-# FOREBAY_KILLS says how often the server is killed under load.
+# writes on the others, and a client that reconnects continues without an error. FOREBAY_KILLS is
+# the number of kills of the server under load.
 . "$(dirname "$0")/lib.sh"
 listen_on() { sed -i "s|^nbd = .*|nbd = \"tcp:127.0.0.1:$1\"|" forebay.toml; }
 port=
-begin() { # begin ARGUMENT of config...: a server with empty devices on a port that stays the same
+begin() { # begin [ARGUMENT of config...]: starts a server with empty devices on a fixed port
     rm -f disk.img flash.img
     config flash dram=8MiB flash_size=24MiB size=64MiB "$@"
     listen_on 0
@@ -15,10 +15,10 @@ begin() { # begin ARGUMENT of config...: a server with empty devices on a port t
 connections() { status | python3 -c 'import json, sys; print(json.load(sys.stdin)["nbd"]["connections"])'; }
 connect() {
     guest 60 "nbd-client -N vm1 10.0.2.2 $port /dev/nbd0 -C 4 -t 4 -b 4096" >client.log || fail "$(cat client.log)"
-    # The kernel waits for new connections only since it was told for how long.
+    # The kernel waits for new connections only once it has been told for how long.
     guest 30 "python3 /test/workload.py reconnect 10.0.2.2 $port vm1 0 60" || fail "no netlink"
     [ "$(connections)" = 4 ] || fail "$(connections) connections"
-    # A queue, and so a connection, for each processor.
+    # A queue, and thus a connection, for each processor.
     [ "$(guest 10 'cat /sys/block/nbd0/mq/*/cpu_list' | sort | tr -d '\n ')" = 0123 ] || fail "not a queue for each processor"
 }
 disconnect() { guest 30 'nbd-client -d /dev/nbd0' >/dev/null || fail "disconnecting failed"; }
@@ -29,18 +29,18 @@ reconnect() {
         missing=$((4 - $(connections)))
         [ "$missing" -gt 0 ] || return 0
         guest 60 "python3 /test/workload.py reconnect 10.0.2.2 $port vm1 $missing 60" || fail "reconnecting failed"
-        # The kernel drops a connection for which it has not yet noticed a dead one.
+        # The kernel drops a new connection as long as it has not noticed a dead one.
         sleep 0.5
     done
     [ "$(connections)" = 4 ] || fail "$(connections) connections after a restart"
 }
 blocks() { guest 180 "python3 /test/workload.py blocks /dev/nbd0 $* >&4"; }
-# check LOW HIGH: what the device holds now.
+# check LOW HIGH: checks what the device now holds.
 check() { guest 180 "python3 /test/workload.py check /dev/nbd0 $1 $2"; }
 flushed() { sed -n 's/^FLUSHED \([0-9]*\)$/\1/p' promises | tail -1; }
 more_than() { [ "$(flushed)" -gt "$1" ]; }
-# check_store LOW HIGH: what the backing store alone holds after a clean stop; data begin behind the
-# first MiB.
+# check_store LOW HIGH: checks what the backing store alone holds after a clean stop; data begin
+# after the first MiB.
 check_store() {
     ctl stop --destage >/dev/null
     wait "$SERVER" || fail "the stop failed"
@@ -49,8 +49,8 @@ check_store() {
         fail "the backing store is not what the guest wrote"
 }
 
-# Acknowledged by memory, so that nothing but the flush makes writes survive. It comes through the
-# first connection, the writes come through the other three.
+# Writes are acknowledged from memory, so that only the flush makes them survive. The flush uses the
+# first connection, the writes use the other three.
 begin ack=dram
 boot -netdev user,id=net -device virtio-net-pci,netdev=net,romfile=
 connect
@@ -60,7 +60,7 @@ restart
 reconnect
 check 12 12 || fail "what was written on three connections and flushed on one is not all there"
 remember
-# Without the flush they must be lost, or this has shown nothing.
+# Without a flush the writes must be lost; otherwise this test shows nothing.
 blocks 13 13 1,2,3 noflush || fail "a write failed"
 restart
 reconnect
@@ -71,7 +71,7 @@ disconnect
 check_store 14 14
 no_complaints
 
-# Acknowledged by flash, killed under load.
+# Writes are acknowledged from flash, and the server is killed under load.
 begin
 : >promises
 reboot_guest
@@ -93,7 +93,7 @@ guest 60 'touch /tmp/stop; wait; cat /tmp/errors' >errors
 last=$(flushed)
 check "$last" "$last" || fail "what was flushed is gone"
 no_complaints
-# The guest goes with the server, and does not come back.
+# The guest is killed with the server, and does not come back.
 guest 10 "rm /tmp/stop; python3 /test/workload.py blocks /dev/nbd0 $((last + 1)) 1000000 0,1,2,3,0,1,2,3 >&4 &"
 remember
 until_true 60 "more rounds" more_than $((last + 6))

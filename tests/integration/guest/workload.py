@@ -1,16 +1,17 @@
-"""What runs in the guest, and on the host to look at what the guest has left.
+"""Workloads that run in the guest, and checks that run on the host on the data they left.
 
 workload.py files DIRECTORY NAME [FIRST]
-    Writes files until /tmp/stop exists, syncs each and keeps the last few. Says "SYNCED path md5"
-    when a file must survive, and "REMOVING path" before it need not any more.
+    Writes files until /tmp/stop exists, syncs each and keeps the last few. Prints "SYNCED path md5"
+    when a file must survive from now on, and "REMOVING path" when it need not any more.
 workload.py blocks DEVICE FIRST LAST CPU,CPU,... [noflush]
-    Rounds of writes past the page cache, by a process on each of these processors, each round
-    followed by a flush from processor 0: "FLUSHED round".
+    Rounds of writes that bypass the page cache, by one process on each of these processors. Each
+    round is followed by a flush from processor 0 and the line "FLUSHED round".
 workload.py check DEVICE LOW HIGH [OFFSET]
-    Every sector must hold what the rounds up to LOW have written, or one of those up to HIGH.
+    Checks that every sector holds what the rounds up to LOW wrote, or the data of a later round up
+    to HIGH.
 workload.py reconnect HOST PORT EXPORT SOCKETS SECONDS
-    Gives /dev/nbd0 new connections in the place of dead ones, and so much time to wait for the next
-    ones: over netlink nbd-client 3.24 can do neither.
+    Replaces dead connections of /dev/nbd0 by new ones, and sets to SECONDS how long it waits for
+    the next ones: nbd-client 3.24 can do neither over netlink.
 """
 
 import hashlib
@@ -24,13 +25,13 @@ import sys
 from kill9 import SECTOR, sector, version_of
 
 BLOCK = 4096
-WRITERS = 8  # areas of the device; a processor may have several
+WRITERS = 8  # areas of the device; one processor may write several
 AREA = 4 << 20
 FILES = 12
 
 
 def say(words):
-    """One line, which the host has when this returns."""
+    """Prints one line, which has reached the host when this returns."""
     os.write(1, words.encode() + b"\n")
 
 
@@ -64,7 +65,9 @@ def files(directory, name, first=0):
 
 
 def writes(writer, round):
-    """Where this writer writes in this round: pairs of first sector and sectors."""
+    """Yields where this writer writes in this round, as pairs of first sector and number of
+    sectors.
+    """
     choose = random.Random(writer * 1_000_003 + round)
     for _ in range(8):
         count = choose.choice([1, 1, 2, 4, 8, 16]) * BLOCK // SECTOR
@@ -150,7 +153,7 @@ def attribute(kind, data):
 
 
 def ask(netlink, family, command, version, attributes):
-    """A request of generic netlink and its first answer, without the header."""
+    """Sends a generic netlink request and returns its first answer, without the header."""
     netlink.send(
         struct.pack(
             "<IHHIIBBH", 20 + len(attributes), family, 5, 1, 0, command, version, 0
@@ -171,7 +174,7 @@ def reconnect(host, port, export, sockets, seconds):
     netlink.bind((0, 0))
     answer = ask(netlink, 16, 3, 1, attribute(2, b"nbd\0"))
     netlink.recv(65536)
-    # The family's number is in an attribute of kind 1 and two bytes.
+    # The number of the family is in an attribute of kind 1 with two bytes of data.
     at = 0
     while struct.unpack_from("<HH", answer, at) != (6, 1):
         at += (struct.unpack_from("<H", answer, at)[0] + 3) // 4 * 4

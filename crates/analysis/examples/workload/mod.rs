@@ -1,4 +1,4 @@
-//! A synthetic workload for the examples; real ones are any files that `forebay_trace` reads.
+//! A synthetic workload for the examples; a real workload is any file that `forebay_trace` reads.
 
 use std::error::Error;
 
@@ -6,7 +6,8 @@ use forebay_analysis::Traces;
 use forebay_trace::{Batch, Spec, Synth, TraceReader, create};
 use tempfile::TempDir;
 
-/// A trace of `spec` in a directory of its own, which goes with the first part of the answer.
+/// A trace of `spec` in a temporary directory, which is removed when the first part of the result
+/// is dropped.
 pub fn synthetic(spec: &str) -> Result<(TempDir, Traces), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("synthetic.parquet");

@@ -1,4 +1,4 @@
-//! What is measured and predicted of workloads in one cache.
+//! Measurements and predictions of workloads that share a cache.
 
 use std::ops::Range;
 
@@ -10,62 +10,65 @@ use super::Question;
 use super::workloads::Workloads;
 use crate::{AnalysisError, Observer, Unit};
 
-/// The answer.
+/// The measured and the predicted needs of the workloads.
 #[derive(Debug)]
 pub struct Answer {
     /// Size of a block.
     pub block_size: BlockSize,
-    /// The cache asked about.
+    /// Size of the shared cache in question.
     pub size_blocks: u64,
-    /// How often blocks move into the cache; none: as they are accessed.
+    /// Interval at which blocks move into the cache, in seconds; `None` if they move on each
+    /// access.
     pub migration_period_s: Option<f64>,
-    /// Requests read.
+    /// Number of requests read.
     pub requests: u64,
-    /// Block accesses.
+    /// Number of block accesses.
     pub accesses: u64,
-    /// As they were met.
+    /// The workloads, in order of appearance.
     pub workloads: Vec<Workload>,
-    /// What they need together, and which wastes what another needs.
+    /// The joint demand of the workloads, and how much space each wastes that another needs.
     pub consolidation: Consolidation,
-    /// Whether a phase demands only what it needs beyond the phases nested in it. What is measured is of whole
-    /// phases all the same.
+    /// Whether a phase demands only what it needs beyond the phases nested in it. Measurements
+    /// always cover whole phases.
     pub marginal: bool,
-    /// Blocks that the merged trace needs, by the definition of a workload's own ERSS.
+    /// Blocks that the merged trace needs: its ERSS, as if it were one workload.
     pub simulated_blocks: u64,
-    /// The smallest shared cache in which each workload has, in its largest phase, the hits that
-    /// its ERSS gives it alone.
+    /// The smallest shared cache in which the largest phase of each workload hits as often as it
+    /// does alone in a cache of its ERSS.
     pub simulated_isolation_blocks: u64,
 }
 
-/// One workload.
+/// The measurements of one workload.
 #[derive(Debug)]
 pub struct Workload {
     /// Its name.
     pub name: String,
-    /// Block accesses.
+    /// Number of block accesses.
     pub accesses: u64,
     /// Its phases.
     pub tree: PhaseTree,
-    /// The phase that is provided for, by number.
+    /// Index of the phase for which the cache is sized.
     pub largest: usize,
-    /// The size of its whole effective reuse set.
+    /// The size of the whole effective reuse set of that phase.
     pub erss_blocks: u64,
-    /// What that phase demands of the cache: all of it, or what it needs beyond nested phases.
+    /// The demand of that phase on the cache: everything it needs, or only what it needs beyond
+    /// nested phases.
     pub demand: Demand,
-    /// Miss ratio of all its accesses, alone in a cache of its ERSS.
+    /// Miss ratio of all accesses, alone in a cache of the ERSS.
     pub miss_ratio_erss: f64,
-    /// Alone in a cache of the size asked about.
+    /// Miss ratio of all accesses, alone in a cache of the size in question.
     pub miss_ratio_alone: f64,
-    /// In that cache with the others.
+    /// Miss ratio of all accesses in that cache, shared with the other workloads.
     pub miss_ratio_shared: f64,
-    /// Whether its demand fits in the cache alone.
+    /// Whether the demand fits in the cache without the other workloads.
     pub fits_alone: bool,
     /// When each phase begins and ends, in seconds.
     pub times_s: Vec<Range<f64>>,
 }
 
 impl Workload {
-    /// `alone` and `shared` are the reuses among all its accesses, in a cache of its own and in the shared one.
+    /// `alone` and `shared` are the reuses among all accesses of the workload, in a cache of its
+    /// own and in the shared one.
     fn new(
         question: &Question,
         name: String,
@@ -98,7 +101,7 @@ impl Workload {
         }
     }
 
-    /// The phase that is provided for.
+    /// The phase for which the cache is sized.
     pub fn phase(&self) -> &Phase {
         &self.tree.phases[self.largest]
     }
@@ -124,7 +127,7 @@ impl Answer {
             trees.push(PhaseTree::new(own, &options));
             meter.set(done);
         }
-        // Where only one has accessed anything, it is all there is to merge.
+        // If only one workload has accesses, the merged trace is that workload.
         let needs = trees.iter().map(|tree| tree.largest().erss_blocks).max().unwrap_or(0);
         let merged = record.all().map_or(needs, |all| PhaseTree::erss_blocks(all, &options));
         drop(meter);
@@ -138,7 +141,8 @@ impl Answer {
             let phase = tree.largest();
             let hits = record.alone(number, phase.span.clone()).hits(phase.erss_blocks);
             let isolated = in_phase[number].size_for_hits(hits);
-            // A block that a workload alone has in its cache is in the shared one too, deeper.
+            // A block that a workload alone has in its cache is in the shared cache as well, deeper
+            // in the stack.
             let isolated = isolated.ok_or(AnalysisError::HitsLost)?;
             simulated_isolation_blocks = simulated_isolation_blocks.max(isolated);
             let (own, name) = (&record.workloads[number], workloads.names()[number].clone());
@@ -159,19 +163,21 @@ impl Answer {
         })
     }
 
-    /// Whether they fit, by the prediction.
+    /// Whether the workloads fit, according to the prediction.
     pub fn is_isolated(&self) -> bool {
         self.consolidation.is_isolated(self.size_blocks)
     }
 
-    /// How far the prediction is above (below: negative) what was measured; `None` if that is 0, or if the
-    /// prediction leaves out nested phases, which the measurement cannot.
+    /// Relative error of the prediction against a measurement, negative if the prediction is too
+    /// low. `None` if the measurement is 0, or if the prediction leaves out nested phases, which
+    /// the measurement cannot.
     pub fn error(&self, measured: u64) -> Option<f64> {
         let needed = self.consolidation.needed_blocks();
         (measured > 0 && !self.marginal).then(|| needed as f64 / measured as f64 - 1.0)
     }
 
-    /// Pairs of workloads of which the first wastes what the second needs, most first.
+    /// Pairs of workloads in which the first wastes cache that the second needs, largest waste
+    /// first.
     pub fn pairs(&self) -> Vec<(usize, usize, u64)> {
         let all = 0..self.workloads.len();
         let pairs = all.clone().flat_map(|from| all.clone().map(move |on| (from, on)));
@@ -181,13 +187,13 @@ impl Answer {
         pairs
     }
 
-    /// Whether there are several workloads whose traces tell no times: each then begins when the
-    /// one before has ended.
+    /// Whether there are several workloads and none of their traces has times. They then count as
+    /// running one after another.
     pub fn is_untimed(&self) -> bool {
         self.workloads.len() > 1 && self.workloads.iter().all(|w| w.times_s[0].end == 0.0)
     }
 
-    /// A workload that runs at no time at which another one does.
+    /// A workload that runs at a different time from all others.
     pub fn lonely(&self) -> Option<&Workload> {
         let time = |w: &Workload| w.times_s[0].clone();
         let meet = |a: &Workload, b: &Workload| {
@@ -198,13 +204,14 @@ impl Answer {
         if busy.len() > 1 { busy.iter().find(alone).copied() } else { None }
     }
 
-    /// Whether each workload hits as often as alone, in its largest phase, in this very cache.
+    /// Whether, in a shared cache of this size, the largest phase of each workload hits as often as
+    /// alone.
     pub fn is_isolated_simulated(&self) -> bool {
         self.simulated_isolation_blocks <= self.size_blocks
     }
 }
 
-/// What a phase demands, as a whole or beyond the phases nested in it.
+/// The demand of a phase, as a whole or beyond the phases nested in it.
 fn demand(phase: &Phase, marginal: bool) -> Demand {
     let (erss_blocks, reuses) = match marginal {
         false => (phase.erss_blocks, phase.reuses),

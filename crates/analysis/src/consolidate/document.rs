@@ -1,4 +1,4 @@
-//! The answer for programs.
+//! The answer as a JSON document.
 
 use forebay_locality::{Phase, PhaseState};
 use schemars::JsonSchema;
@@ -14,7 +14,9 @@ pub struct Document {
     pub block_size: u64,
     /// Size of the shared cache (`--size`), in blocks.
     pub size_blocks: u64,
-    /// Interval, in seconds, at which accessed blocks are moved into the cache (`--migration-period`). Omitted if the option is not given; blocks then enter the cache on each access.
+    /// Interval, in seconds, at which accessed blocks are moved into the cache
+    /// (`--migration-period`). Omitted if the option is not given; blocks then enter the cache on
+    /// each access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration_period_s: Option<f64>,
     /// Requests in the traces.
@@ -52,7 +54,7 @@ pub struct Document {
     pub isolation_error: Option<f64>,
 }
 
-/// What is said of a workload.
+/// The results for a workload.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct WorkloadDocument {
     /// Name of the workload.
@@ -90,7 +92,7 @@ pub struct WorkloadDocument {
     pub phases: Vec<PhaseDocument>,
 }
 
-/// One workload wastes what another needs.
+/// A workload that wastes cache which another one needs.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Pair {
     /// The workload that floods the cache.
@@ -145,7 +147,7 @@ pub struct PhaseDocument {
 /// A row of `--parquet`.
 pub type Row<'a> = (PhaseOf<'a>, PhaseDocument);
 
-/// What a row says in front of the phase.
+/// The columns of a row that come before the phase.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct PhaseOf<'a> {
     /// Name of the workload.
@@ -189,7 +191,7 @@ fn state(phase: &Phase) -> &'static str {
 }
 
 impl Answer {
-    /// For programs.
+    /// The answer as a JSON document.
     pub fn document(&self) -> Document {
         let c = &self.consolidation;
         let workload = |(number, w): (usize, &'_ Workload)| WorkloadDocument {
@@ -236,7 +238,7 @@ impl Answer {
         }
     }
 
-    /// Every phase of every workload.
+    /// A row for every phase of every workload.
     pub fn rows(&self) -> Columns {
         Columns::from_rows(self.workloads.iter().flat_map(|w| {
             let phases = 0..w.tree.phases.len();

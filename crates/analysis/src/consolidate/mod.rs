@@ -14,30 +14,32 @@ pub use document::{Document, Pair, PhaseDocument, PhaseOf, Row, WorkloadDocument
 pub use workloads::{By, Group};
 use workloads::{Workloads, check_names};
 
-/// What is asked.
+/// Whether workloads fit together in one cache.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The workloads' requests; how traces are aligned and whether volumes are kept apart follows
-    /// from the rest of the question.
+    /// The requests of the workloads. The other fields determine how traces are aligned and whether
+    /// volumes of different files are kept apart.
     pub traces: Traces,
-    /// The cache that they are to share.
+    /// Size of the cache to be shared.
     pub size_blocks: u64,
     /// Size of a block.
     pub block_size: BlockSize,
-    /// What a workload is.
+    /// The unit that counts as a workload.
     pub by: By,
-    /// Volumes that are one workload; those in no group are workloads of their own.
+    /// Groups of volumes that form one workload each; a volume in no group is a workload of its
+    /// own.
     pub groups: Vec<Group>,
-    /// Blocks move into the cache only so often, instead of when they are accessed.
+    /// Interval at which blocks move into the cache; `None`: they move when they are accessed.
     pub migration_period: Option<Nanos>,
-    /// How phases are looked for.
+    /// How to search for phases.
     pub phases: PhaseOptions,
-    /// Count only what phases need beyond phases nested in them, where a faster cache holds those.
+    /// Whether to count only what phases need beyond the phases nested in them, because a faster
+    /// cache holds the latter.
     pub marginal: bool,
 }
 
 impl Question {
-    /// Each file is a workload.
+    /// A question in which each file is a workload.
     pub fn new(traces: Traces, size_blocks: u64) -> Self {
         Self {
             traces,
@@ -51,10 +53,11 @@ impl Question {
         }
     }
 
-    /// Refuses what cannot be, before traces are read.
+    /// Rejects an impossible question before traces are read.
     ///
     /// # Errors
-    /// If the cache has no block, blocks move all the time, or groups contradict each other.
+    /// If the cache is smaller than a block, the migration period is 0, or groups contradict each
+    /// other.
     pub fn check(&self) -> Result<(), AnalysisError> {
         if self.size_blocks == 0 {
             return Err(AnalysisError::Impossible("the shared cache is smaller than a block"));
@@ -66,11 +69,11 @@ impl Question {
         check_names(&self.groups)
     }
 
-    /// Reads the traces, once, and answers.
+    /// Reads the traces, once, and answers the question.
     ///
     /// # Errors
-    /// If the question cannot be, the traces cannot be read or measured, a group is of volumes
-    /// that there are not, nothing is read or written, or the observer stops it.
+    /// If [`check`](Self::check) fails, the traces cannot be read or measured, a group names a
+    /// volume that does not exist, nothing is read or written, or the observer stops the work.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
         self.check()?;
         let mut workloads = Workloads::new(&self.traces, self.by, &self.groups);

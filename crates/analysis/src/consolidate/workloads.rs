@@ -1,4 +1,4 @@
-//! Which workload a request belongs to.
+//! Assigns each request to a workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -8,16 +8,17 @@ use forebay_trace::{Metadata, VolumeInfo, is_wanted, stem};
 
 use crate::{AnalysisError, Traces};
 
-/// What a workload is.
+/// The unit that counts as a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     /// Each file, with all its volumes.
     File,
-    /// Each volume, in whatever files it occurs.
+    /// Each volume, across all files in which it occurs.
     Volume,
 }
 
-/// Volumes that are one workload: `NAME=VOLUME,...`, by their names or their numbers ([`is_wanted`]).
+/// Volumes that form one workload: `NAME=VOLUME,...`, with names or numbers of volumes
+/// ([`is_wanted`]).
 ///
 /// ```
 /// use forebay_analysis::consolidate::Group;
@@ -45,12 +46,12 @@ impl FromStr for Group {
     }
 }
 
-/// The workloads, numbered as they are met.
+/// The workloads, numbered in order of appearance.
 pub struct Workloads<'a> {
     by: By,
     groups: &'a [Group],
     names: Vec<String>,
-    /// The names in use, to find one among many.
+    /// The names in use, for fast lookup.
     taken: BTreeSet<String>,
     of_volume: BTreeMap<Volume, usize>,
 }
@@ -70,7 +71,7 @@ impl<'a> Workloads<'a> {
         workloads
     }
 
-    /// The workload of a volume.
+    /// The index of a volume's workload.
     pub fn workload_of(&mut self, volume: Volume, metadata: &Metadata) -> usize {
         if let Some(&workload) = self.of_volume.get(&volume) {
             return workload;
@@ -80,7 +81,8 @@ impl<'a> Workloads<'a> {
         let info = metadata.volumes.get(number).cloned().unwrap_or_else(unnamed);
         let group = self.groups.iter().position(|g| g.has(number, &metadata.volumes));
         let workload = match (self.by, group) {
-            // A single trace is not merged and does not say.
+            // A single trace is not merged, so its metadata does not say which file a volume is
+            // from.
             (By::File, _) => metadata.volume_traces.get(number).copied().unwrap_or(0),
             (By::Volume, Some(group)) => group,
             (By::Volume, None) => self.add(info.name),
@@ -89,12 +91,12 @@ impl<'a> Workloads<'a> {
         workload
     }
 
-    /// The names, no two alike.
+    /// The names, all different.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Refuses groups of volumes that there are not, or that are in two of them.
+    /// Rejects groups that name a volume which does not exist, and volumes in two groups.
     pub fn check_groups(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
         let known = |wanted: &String| {
             (0..metadata.volumes.len()).any(|n| is_wanted(&metadata.volumes, n, wanted))
@@ -108,8 +110,8 @@ impl<'a> Workloads<'a> {
         Err(AnalysisError::NoGroupVolume { name: missing.clone(), known })
     }
 
-    /// Refuses a volume that was counted in a group by its number, before a volume appeared that has this
-    /// number as its name.
+    /// Rejects a volume that was counted in a group by its number before a volume appeared whose
+    /// name is that number.
     fn check_late_names(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
         for (number, volume) in metadata.volumes.iter().enumerate() {
             let workload = self.of_volume.get(&Volume(number as u32));
@@ -122,7 +124,7 @@ impl<'a> Workloads<'a> {
         Ok(())
     }
 
-    /// Refuses a volume that one group has by its name and another by its number.
+    /// Rejects a volume that belongs to one group by its name and to another by its number.
     fn check_apart(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
         for (number, volume) in metadata.volumes.iter().enumerate() {
             let mut having = self.groups.iter().filter(|g| g.has(number, &metadata.volumes));
@@ -147,7 +149,7 @@ impl<'a> Workloads<'a> {
     }
 }
 
-/// Refuses two groups of one name, and a volume that is named twice.
+/// Rejects two groups of the same name, and a volume that is listed twice.
 pub fn check_names(groups: &[Group]) -> Result<(), AnalysisError> {
     let refuse = |what: String| Err(AnalysisError::Groups(what));
     let mut names = BTreeSet::new();
@@ -199,7 +201,7 @@ mod tests {
         Metadata { volumes: names.iter().map(info).collect(), ..Metadata::default() }
     }
 
-    /// Which workload each volume of these names belongs to, by number.
+    /// The workload of each volume, with volumes of these names and numbered in this order.
     fn grouped(names: &[&str], groups: &[&str]) -> Result<Vec<usize>, AnalysisError> {
         let groups: Vec<Group> = groups.iter().map(|text| text.parse().unwrap()).collect();
         let metadata = named(names);
@@ -211,11 +213,11 @@ mod tests {
 
     #[test]
     fn a_volume_whose_name_is_a_number_is_in_a_group_by_its_name_only() {
-        // In order of appearance: volume `1` has number 0, and volume `0` has number 1.
+        // By order of appearance, volume `1` has number 0 and volume `0` has number 1.
         assert_eq!(grouped(&["1", "0", "2"], &["a=1", "b=2"]).unwrap(), [0, 2, 1]);
         assert_eq!(grouped(&["1", "0"], &["a=1", "b=0"]).unwrap(), [0, 1]);
         assert_eq!(grouped(&["10", "20", "0"], &["a=10,0"]).unwrap(), [0, 1, 0]);
-        // No volume is called 1, and the one with that number has a name that is a number.
+        // No volume is called 1, and the volume with number 1 has a name that is a number.
         let missing = grouped(&["7", "8"], &["a=1"]);
         assert!(matches!(missing, Err(AnalysisError::NoGroupVolume { .. })), "{missing:?}");
     }
@@ -225,7 +227,7 @@ mod tests {
         assert_eq!(grouped(&["x", "y", "z"], &["a=1,z"]).unwrap(), [1, 0, 0]);
         let both = grouped(&["x", "y"], &["a=x", "b=0"]);
         assert!(matches!(both, Err(AnalysisError::InTwoGroups { .. })), "{both:?}");
-        // Volume number 0 is not meant if there is a volume of this name.
+        // Number 0 is not meant if a volume has the name `0`.
         assert_eq!(grouped(&["x", "0"], &["a=0"]).unwrap(), [1, 0]);
         assert_eq!(grouped(&["x", "0"], &["a=x", "b=0"]).unwrap(), [0, 1]);
     }

@@ -23,10 +23,10 @@ use sliced::Sliced;
 
 /// Default number of points of a curve.
 pub const POINTS: usize = 200;
-/// A sample of fewer blocks is too small for a slice, and alone worth a note.
+/// A sample of fewer blocks is too small for a slice; for a whole sample it is worth a note.
 pub const SAMPLED_BLOCKS_MIN: u64 = 256;
 
-/// What a cache finds its blocks by.
+/// How a cache identifies its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Key {
@@ -37,45 +37,45 @@ pub enum Key {
     Content,
 }
 
-/// What is asked.
+/// The miss ratio of an LRU cache of every size.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The workload.
     pub traces: Traces,
-    /// Which distance is measured, of what and how.
+    /// Which reuse distance to measure, for which blocks and volumes, and how to sample.
     pub options: LocalityOptions,
-    /// What the cache finds blocks by; content is of all blocks, one by one.
+    /// How the cache identifies its blocks; content is measured for all blocks, without sampling.
     pub key: Key,
-    /// Number of slices of the blocks or the sample. Threads measure them; their spread gives bounds of the
-    /// curve.
+    /// Number of slices into which the blocks or the sample are divided. Threads measure the
+    /// slices, and the spread of the slices gives bounds of the curve.
     pub slices: Option<usize>,
 }
 
-/// Reuse distances, and so the miss ratio at every size.
+/// Reuse distances, and thereby the miss ratio at every size.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// How it was measured.
+    /// How the distances were measured.
     pub options: LocalityOptions,
-    /// What the cache finds blocks by.
+    /// How the cache identifies its blocks.
     pub key: Key,
-    /// Requests read.
+    /// Number of requests read.
     pub requests: u64,
     /// Reuse distances of all volumes together.
     pub all: ReuseHistogram,
-    /// Where `all` comes from, if from slices.
+    /// The slices from which `all` was merged, if there were any.
     pub sliced: Option<SlicedHistogram>,
-    /// Reuse distances of each volume alone, with its name, if that was asked for.
+    /// Reuse distances of each volume alone, with its name, if requested.
     pub volumes: Vec<(String, ReuseHistogram)>,
 }
 
-/// What came of it.
+/// The result of the measurement.
 enum Measured {
     Whole(WorkloadHistograms),
     Sliced(SlicedHistogram),
 }
 
 impl Question {
-    /// Asks about all blocks of 4 KiB together.
+    /// A question about all blocks of 4 KiB together.
     pub fn new(traces: Traces) -> Self {
         let (options, key, slices) = (LocalityOptions::default(), Key::default(), None);
         Self { traces, options, key, slices }
@@ -84,8 +84,8 @@ impl Question {
     /// Reads the traces, once.
     ///
     /// # Errors
-    /// If the traces cannot be read or measured so, there is nothing to measure or nothing in the
-    /// sample, contents are asked for and not known, or the observer stops it.
+    /// If the traces cannot be read, or not measured in this way, there is nothing to measure or
+    /// nothing in the sample, contents are asked for but not known, or the observer stops the work.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
         let (described, measured) = match (self.key, self.slices) {
             (Key::Content, _) => self.contents(observer)?,
@@ -155,8 +155,8 @@ impl Question {
 }
 
 impl Measured {
-    /// Refuses a sample without a block, of which nothing can be said, and says if there are few, also of
-    /// single volumes.
+    /// Rejects a sample without blocks, which says nothing, and notes samples with few blocks, also
+    /// of single volumes.
     fn check_sample(
         &self,
         described: &Described,
@@ -205,17 +205,17 @@ impl Measured {
     }
 }
 
-/// Whether a sample has too few of the blocks for its curve to be trusted.
+/// Whether a sample has too few blocks for a reliable curve.
 fn is_scarce(histogram: &ReuseHistogram) -> bool {
     let is_sample = histogram.sampled_rate.0 < 1.0 && histogram.accesses() > 0;
     is_sample && histogram.sampled_blocks() < SAMPLED_BLOCKS_MIN
 }
 
 impl Answer {
-    /// The answer from slices that were measured elsewhere, by whatever processes, and merged.
+    /// An answer from slices that were measured elsewhere, in any number of processes, and merged.
     ///
     /// # Errors
-    /// If they have no access, or no block in their sample.
+    /// If the slices have no accesses, or no block in their sample.
     pub fn of_slices(
         options: LocalityOptions,
         requests: u64,
@@ -248,7 +248,8 @@ impl Answer {
         Ok(Self { options, key, requests: described.requests, all, sliced, volumes })
     }
 
-    /// For programs: curves of `points_max` points at most, and points at some more sizes.
+    /// The JSON document: curves of at most `points_max` points, plus points at the sizes
+    /// `at_blocks`.
     pub fn document(&self, points_max: usize, at_blocks: &[u64]) -> Document {
         let curve = |histogram: &ReuseHistogram, sliced: Option<&SlicedHistogram>| {
             Curve::new(histogram, sliced, points(histogram, points_max, at_blocks))
@@ -266,12 +267,12 @@ impl Answer {
         }
     }
 
-    /// Where the miss ratio of all volumes is at a size, if it comes from slices.
+    /// Bounds of the miss ratio of all volumes at a size; `None` unless it was measured in slices.
     pub fn bounds(&self, size_blocks: u64) -> Option<Interval> {
         self.sliced.as_ref()?.bounds(size_blocks)
     }
 
-    /// Every step of every curve.
+    /// A row for every step of every curve.
     pub fn rows(&self) -> Columns {
         let row = |(volume, h, size): (_, &ReuseHistogram, u64)| -> Row<'_> {
             let counts = Counts {
@@ -292,7 +293,7 @@ impl Answer {
     }
 }
 
-/// The points of a curve, `points_max` at most, and those at some more sizes.
+/// At most `points_max` points of a curve, plus those at the sizes `at_blocks`.
 pub fn points(histogram: &ReuseHistogram, points_max: usize, at_blocks: &[u64]) -> Vec<CurvePoint> {
     let mut points = MissRatioCurve::new(histogram, points_max).points;
     points.extend(at_blocks.iter().map(|&size| CurvePoint::at(histogram, size)));
@@ -370,7 +371,7 @@ pub struct Point {
 /// A row of `--parquet`.
 pub type Row<'a> = (Counts<'a>, Point);
 
-/// What a row says in front of the point.
+/// The columns of a row that come before the point.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Counts<'a> {
     /// Name of the volume; empty for all volumes together.
@@ -447,7 +448,7 @@ mod tests {
         read("large", 60_000);
         read("few", 5_000);
         read("tiny", 3);
-        // Its only write is not in the sample.
+        // The only write to this volume is not in the sample.
         text += "0,large,write,0,4096\n";
         let trace = tempfile::NamedTempFile::with_suffix(".csv").unwrap();
         std::fs::write(trace.path(), text).unwrap();

@@ -1,5 +1,5 @@
-//! Curves of replacement policies: each policy of the registry runs over the block accesses at each size, and
-//! so does Belady's optimum, which no policy gets below.
+//! Curves of replacement policies: each policy runs over the block accesses at each size, and so
+//! does Belady's optimum, the lower bound for all policies.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,12 +16,12 @@ use crate::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED, scaled_misses};
 use crate::note::{tell_not_sampled, tell_too_small, tell_without_data};
 use crate::{AnalysisError, Columns, Meter, Observer, Traces, Unit, parallel};
 
-/// Sizes by default: each the square root of two larger than the one before.
+/// Default number of sizes. Each size is the square root of two times the one before.
 pub const POINTS: usize = 21;
-/// The smallest of them is this part of all blocks.
+/// The smallest size, as a fraction of all blocks.
 const SMALLEST: f64 = 1.0 / 1024.0;
 
-/// What a curve can be of.
+/// A policy, or the optimum, that can have a curve.
 ///
 /// ```
 /// use forebay_analysis::curve::policies::Contender;
@@ -33,7 +33,7 @@ const SMALLEST: f64 = 1.0 / 1024.0;
 pub enum Contender {
     /// A policy, with its default parameters.
     Policy(Kind),
-    /// The best that any policy could do, knowing the future.
+    /// The optimum: the fewest misses possible, with knowledge of the future.
     Optimum,
 }
 
@@ -59,20 +59,20 @@ impl FromStr for Contender {
     }
 }
 
-/// What is asked.
+/// The miss ratios of replacement policies at several cache sizes.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The workload.
     pub traces: Traces,
-    /// What curves are of, no two alike.
+    /// The policies, all different.
     pub policies: Vec<Contender>,
-    /// The share of the blocks that is looked at; less than 1 is in miniature.
+    /// The share of blocks to sample; less than 1 means a miniature simulation.
     pub sample_rate: f64,
     /// Size of a block.
     pub block_size: BlockSize,
-    /// Sizes of a curve, evenly on a logarithmic scale up to all blocks.
+    /// Number of sizes of a curve, evenly spaced on a logarithmic scale up to all blocks.
     pub points: usize,
-    /// More sizes, in blocks.
+    /// Additional sizes, in blocks.
     pub at_blocks: Vec<u64>,
 }
 
@@ -124,7 +124,7 @@ pub struct Point {
 /// A row of `--parquet`.
 pub type Row<'a> = (PointOf<'a>, Point);
 
-/// What a row says in front of the point.
+/// The columns of a row that come before the point.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct PointOf<'a> {
     /// Name of the policy.
@@ -132,7 +132,7 @@ pub struct PointOf<'a> {
 }
 
 impl Question {
-    /// Curves of these policies, exactly, of blocks of 4 KiB.
+    /// A question about these policies, with blocks of 4 KiB and without sampling.
     pub fn new(traces: Traces, policies: Vec<Contender>) -> Self {
         Self {
             traces,
@@ -144,11 +144,11 @@ impl Question {
         }
     }
 
-    /// Reads the traces, once, and runs the policies over their accesses, on all processors.
+    /// Reads the traces, once, and runs the policies over the accesses, on all processors.
     ///
     /// # Errors
-    /// If the traces cannot be read or measured, nothing is read or written, or so little of it is
-    /// in the sample that nothing can be said, or the observer stops it.
+    /// If the traces cannot be read or measured, nothing is read or written, the sample is empty or
+    /// too small for any size, a policy fails, or the observer stops the work.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
         let workload = Workload::read(self, observer)?;
         let sizes = workload.sizes(self, observer)?;
@@ -196,10 +196,10 @@ impl Answer {
 /// The block accesses, or those of a sample of the blocks.
 struct Workload {
     block_size: BlockSize,
-    /// The share of the blocks that it has.
+    /// The share of all blocks that are included.
     rate: f64,
     requests: u64,
-    /// Accesses of the whole trace.
+    /// Reads and writes of the whole trace, in block accesses, sampled or not.
     reads: u64,
     writes: u64,
     accesses: Vec<Access>,
@@ -209,20 +209,21 @@ struct Workload {
     volumes: u32,
     /// The key of each block.
     keys: Vec<u64>,
-    /// The blocks that the keys are of.
+    /// The addresses of the blocks, by key.
     addresses: BlockKeys,
-    /// The time of each first access of a second, since the trace's first request.
+    /// The index and time of the first access in each second, counted from the trace's first
+    /// request.
     seconds: Vec<(usize, Nanos)>,
-    /// The time of that request.
+    /// The time of the trace's first request.
     start: Option<Nanos>,
-    /// The sampled accesses again, if the optimum is asked for.
+    /// The sampled accesses, prepared for the optimum if it is asked for.
     clairvoyant: Option<Clairvoyant>,
 }
 
 impl Workload {
     fn read(question: &Question, observer: &dyn Observer) -> Result<Self, AnalysisError> {
         let rate = question.sample_rate;
-        // Regions are of 4 KiB at least; a smaller block is sampled with its neighbours.
+        // Regions are at least 4 KiB; a smaller block is sampled together with its neighbours.
         let bits = question.block_size.shift().saturating_sub(12);
         let spec = SampleSpec { rate, bits, seed: SEED, number: 0 };
         let sampler = (rate < 1.0).then(|| Sampler::new(spec)).transpose()?;
@@ -314,12 +315,13 @@ impl Workload {
         self.accesses.len() as u64 - self.sampled_writes
     }
 
-    /// Blocks of the whole trace; estimated from a sample.
+    /// Number of distinct blocks of the whole trace; estimated from a sample.
     fn distinct_blocks(&self) -> u64 {
         (self.keys.len() as f64 / self.rate).round() as u64
     }
 
-    /// In blocks, evenly on a logarithmic scale up to all blocks, and those that the user asks for.
+    /// Sizes in blocks: evenly spaced on a logarithmic scale up to all blocks, plus those that the
+    /// user asks for.
     fn sizes(
         &self,
         question: &Question,
@@ -347,7 +349,7 @@ impl Workload {
         Ok(sizes)
     }
 
-    /// The hits that a cache of `size` blocks has in these accesses.
+    /// The hits of a cache of `size` blocks for these accesses.
     fn hits(
         &self,
         contender: Contender,
@@ -356,7 +358,7 @@ impl Workload {
         observer: &dyn Observer,
     ) -> Result<ClairvoyantHits, AnalysisError> {
         observer.check()?;
-        // A larger cache than one that holds all blocks has the same hits.
+        // A cache larger than all blocks has the same hits.
         let capacity = ((size as f64 * self.rate).round() as u64).min(self.keys.len() as u64);
         match (contender, &self.clairvoyant) {
             (_, _) if capacity == 0 => Ok(ClairvoyantHits::default()),
@@ -372,11 +374,11 @@ impl Workload {
         }
     }
 
-    /// What tells a policy where new blocks begin, in a cache of `size` blocks of which `capacity` are in the
-    /// sample. Volumes are of the highest priority, all.
+    /// The positions at which a policy inserts new blocks, in a cache of `size` blocks of which
+    /// `capacity` are in the sample. All volumes have the highest priority.
     fn positions(&self, kind: Kind, size: u64, capacity: u64) -> Option<Positions> {
-        // Derivatives are measured by the blocks that the cache has room for, which are those of the sample.
-        // Hit ratios are of chunks of the volumes, which a sample leaves as they are.
+        // Derivatives are measured by the blocks for which the cache has room: those of the sample.
+        // Hit ratios are measured for chunks of the volumes, which a sample does not change.
         let blocks = if kind == Kind::DerivativeLru { capacity } else { size };
         let blocks = blocks.min(u32::MAX.into()) as u32;
         let mut positions = Positions::new(&Parameters::new(kind), blocks)?;
@@ -390,7 +392,7 @@ impl Workload {
         (address.volume, self.block_size.offset_of(address.block))
     }
 
-    /// Runs a policy: a cache that takes in each block it misses, read or written.
+    /// Runs a policy: a cache that admits each block that it misses, read or written.
     fn run(
         &self,
         kind: Kind,
@@ -425,7 +427,7 @@ impl Workload {
         Ok(hits)
     }
 
-    /// The miss ratios of a cache of `size` blocks that has these hits.
+    /// The miss ratios of a cache of `size` blocks with these hits.
     fn point(&self, size: u64, hits: ClairvoyantHits) -> Point {
         let scaled = |sampled: u64, hits: u64, accesses: u64| {
             scaled_misses(sampled - hits, sampled > 0, accesses, self.rate)
@@ -446,7 +448,7 @@ impl Workload {
     }
 }
 
-/// The first and the last block of a request; none if it accesses none.
+/// The first and the last block of a request; `None` if it accesses no block.
 fn blocks(size: BlockSize, request: &Request) -> Option<(u64, u64)> {
     let accesses = matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes);
     let last = request.offset.saturating_add(request.length.checked_sub(1).filter(|_| accesses)?);
@@ -468,8 +470,8 @@ mod tests {
         file
     }
 
-    /// Two hours of three volumes: one of few blocks, one that goes in circles that a larger cache would hold,
-    /// and one that never comes back.
+    /// Two hours of three volumes: one with few blocks, one that loops over more blocks than a
+    /// small cache holds, and one that never reuses a block.
     fn three_volumes() -> String {
         let (mut text, mut state) = (HEAD.to_owned(), 7u64);
         for n in 0..60_000u64 {
@@ -526,7 +528,8 @@ mod tests {
 
     #[test]
     fn accesses_of_which_none_is_in_the_sample_all_miss() {
-        // Reads of many blocks again and again, and few writes: none of those is in the sample.
+        // Many blocks are read repeatedly, and the few writes go to blocks that are not in the
+        // sample.
         let sampler = Sampler::new(SampleSpec { rate: 0.1, bits: 0, seed: SEED, number: 0 });
         let (sampler, mut sample) = (sampler.unwrap(), Batch::default());
         let mut is_sampled = |block: u64| {

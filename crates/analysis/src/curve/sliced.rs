@@ -1,4 +1,4 @@
-//! Measuring slices of a workload by threads of their own.
+//! Measures the slices of a workload in parallel threads.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, ScopedJoinHandle};
@@ -10,10 +10,10 @@ use forebay_locality::{
 
 use crate::AnalysisError;
 
-/// Batches that may wait for a thread.
+/// Number of batches that can wait for a thread.
 const WAITING: usize = 16;
 
-/// Splits requests among threads, which measure a share of the slices each.
+/// Distributes requests over threads, each of which measures some of the slices.
 pub struct Sliced<'scope> {
     slicer: Slicer,
     threads: Vec<Measurer<'scope>>,
@@ -24,7 +24,7 @@ struct Measurer<'scope> {
     thread: ScopedJoinHandle<'scope, Result<Vec<Slice>, LocalityError>>,
 }
 
-/// A thread has ended before its time; what it says when it is joined tells why.
+/// A thread ended early; joining it gives the reason.
 struct Gone;
 
 impl From<LocalityError> for Gone {
@@ -34,7 +34,7 @@ impl From<LocalityError> for Gone {
 }
 
 impl<'scope> Sliced<'scope> {
-    /// This number of slices, on one thread for each processor.
+    /// Measures `slices` slices, with one thread per processor, but at most one per slice.
     pub fn new<'env>(
         scope: &'scope thread::Scope<'scope, 'env>,
         options: &LocalityOptions,
@@ -63,14 +63,14 @@ impl<'scope> Sliced<'scope> {
     /// Measures one request.
     ///
     /// # Errors
-    /// If a thread has met more than it can measure.
+    /// If a thread has failed, for example because there are more blocks than it can measure.
     pub fn add(&mut self, request: &Request) -> Result<(), AnalysisError> {
         let threads = &self.threads;
         let added = self.slicer.add(request, |slice, batch| send(threads, slice, batch));
         added.map_err(|Gone| self.why())
     }
 
-    /// Waits for all threads and merges what they have measured.
+    /// Waits for all threads and merges their measurements.
     ///
     /// # Errors
     /// As [`Sliced::add`].
@@ -85,7 +85,7 @@ impl<'scope> Sliced<'scope> {
             drop(batches);
             by_thread.push(join(thread)?.into_iter());
         }
-        // Slice `n` is with thread `n` modulo their number.
+        // Slice `n` was measured by thread `n` modulo the number of threads.
         let mut slices = Vec::new();
         while let Some(slice) = by_thread[slices.len() % count].next() {
             slices.push(slice);
@@ -93,7 +93,7 @@ impl<'scope> Sliced<'scope> {
         Ok(merge_slices(&self.slicer, slices))
     }
 
-    /// Why a thread has ended.
+    /// The reason why a thread ended early.
     fn why(&mut self) -> AnalysisError {
         for Measurer { batches, thread } in self.threads.drain(..) {
             drop(batches);

@@ -1,4 +1,4 @@
-//! What a division answers.
+//! The answer to how a cache is divided.
 
 use forebay_plan::BoxError;
 use forebay_plan::partition::{
@@ -10,25 +10,25 @@ use super::simulated::Simulator;
 use super::{Question, Workload};
 use crate::{AnalysisError, Meter, Observer, Unit};
 
-/// One way to divide the cache, or not to.
+/// One way to divide the cache, or to share it undivided.
 #[derive(Clone, Debug)]
 pub struct Division {
     /// `found`, `equal` or `shared`.
     pub name: &'static str,
-    /// By volume; none where the cache is shared.
+    /// The share of each volume; `None` if the cache is shared.
     pub sizes: Option<Vec<Sizes>>,
-    /// By volume, from the curves.
+    /// The predicted outcome of each volume, from the curves; `None` if it cannot be predicted.
     pub predicted: Option<Vec<Outcome>>,
-    /// By volume, where it was simulated.
+    /// The simulated outcome of each volume; `None` if it was not simulated.
     pub simulated: Option<Vec<Outcome>>,
 }
 
 impl Division {
-    /// The objective as predicted and as simulated, where it has a meaning.
+    /// The predicted and the simulated objective; `None` where it is undefined or unknown.
     pub fn objectives(&self, problem: &Problem<'_>) -> [Option<f64>; 2] {
         let sizes = match (&self.sizes, problem.options().goal) {
             (Some(sizes), _) => sizes.clone(),
-            // A part of a shared cache has no size to divide by.
+            // A volume's part of a shared cache has no size by which to divide.
             (None, Goal::Ppc) => return [None; 2],
             (None, _) => vec![Sizes::default(); problem.volumes()],
         };
@@ -37,21 +37,21 @@ impl Division {
     }
 }
 
-/// The division found, and what it is compared with.
+/// The division found, and the divisions to compare it with.
 pub struct Answer<'a> {
-    /// What was asked.
+    /// The question.
     pub question: &'a Question,
     /// The volumes.
     pub workload: &'a Workload,
-    /// What predicts latencies and hits, with what was learnt from simulations.
+    /// The model that predicts latencies and hits, including what it learned from simulations.
     pub problem: Problem<'a>,
     /// The shares found, in units.
     pub solution: Solution,
-    /// The rounds of planning and simulating; none without simulation.
+    /// The rounds of planning and simulating; `None` without simulation.
     pub iterated: Option<Iterated>,
-    /// The one found, equal shares, and one cache for all.
+    /// The division found, equal shares, and one shared cache.
     pub divisions: Vec<Division>,
-    /// Why one shared cache could not be simulated, where it was to be.
+    /// Why one shared cache could not be simulated, if that failed.
     pub shared_not_simulated: Option<BoxError>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Divides by the curves and the devices' latencies.
+    /// Divides the cache according to the curves and the latencies of the devices.
     pub(super) fn plan(&mut self, observer: &dyn Observer) -> Result<(), AnalysisError> {
         let mut waiting = Waiting { observer, shown: None };
         let mut watch = |done, total| waiting.see(done, total);
@@ -83,7 +83,7 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    /// Divides, simulates, and divides again until both agree.
+    /// Divides and simulates in turns until prediction and simulation agree.
     pub(super) fn iterate(
         &mut self,
         simulator: &Simulator<'_>,
@@ -92,7 +92,8 @@ impl<'a> Answer<'a> {
         let outcomes = |measured: &[Measured]| -> Vec<Outcome> {
             measured.iter().map(|m| m.outcome).collect()
         };
-        // Wanted for comparison anyway, and the first plan is the better for it.
+        // Equal shares are simulated for comparison anyway, and learning from them improves the
+        // first plan.
         let equal = self.equal(self.workload.known.volumes.len());
         let first = simulator.apart("simulating equal shares", &equal);
         let first = first.map_err(AnalysisError::Judging)?;
@@ -114,7 +115,8 @@ impl<'a> Answer<'a> {
         self.divisions[1].simulated = Some(outcomes(&first));
         self.iterated = Some(iterated);
         if self.question.queue_depth.is_some() {
-            // A cache that is handed the volumes' requests in turn makes fast ones wait for slow.
+            // A cache that is fed the volumes' requests in trace order makes fast volumes wait for
+            // slow ones.
             return Ok(());
         }
         match simulator.shared("simulating one shared cache") {
@@ -132,7 +134,7 @@ impl<'a> Answer<'a> {
         shares.map(|(volume, &share)| self.problem.sizes(volume, share)).collect()
     }
 
-    /// As much for every volume, in whole blocks.
+    /// Equal sizes for all volumes, in whole blocks.
     fn equal(&self, volumes: usize) -> Vec<Sizes> {
         let part = |bytes: u64| {
             let block = self.question.block_size.bytes();
@@ -143,7 +145,7 @@ impl<'a> Answer<'a> {
         vec![each; volumes]
     }
 
-    /// Compares the division with those that need no search.
+    /// Sets the division found and the divisions to compare it with.
     fn compare(&mut self, found: Vec<Sizes>) {
         let problem = &self.problem;
         let predict = |sizes: &[Sizes]| -> Vec<Outcome> {
@@ -175,7 +177,7 @@ impl<'a> Answer<'a> {
         )
     }
 
-    /// What no volume got, because it would have gained nothing.
+    /// The part of the cache that no volume got, because none would have gained from it.
     pub fn left(&self) -> Sizes {
         let all = self.problem.options().sizes;
         self.found().0.iter().fold(all, |left, s| Sizes {
@@ -184,20 +186,21 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// The latency that counts: simulated, if it was.
+    /// The latency of a volume: simulated if it was simulated, otherwise predicted.
     pub fn latency_us(&self, volume: usize) -> f64 {
         let (_, predicted, simulated) = self.found();
         simulated.unwrap_or(predicted)[volume].latency_us
     }
 
-    /// Whether a volume has the latency that it was to have; none without a target.
+    /// Whether a volume meets its target; `None` without a target.
     pub fn target_met(&self, volume: usize) -> Option<bool> {
         self.problem.target_us(volume)?;
         Some(self.problem.missed(volume, self.latency_us(volume)) == 0.0)
     }
 
-    /// The bound on the objective, in the same terms; none where it is not known, or where finer units
-    /// might miss targets by less: then it says nothing of divisions that miss them as these shares do.
+    /// The bound on the objective, in the unit of the objective. `None` if it is not known, or if
+    /// finer units might miss targets by less: the bound then does not apply to divisions that miss
+    /// them as these shares do.
     pub fn bound(&self) -> Option<f64> {
         let bound = self.solution.bound?;
         if bound.missed < self.solution.cost.missed {
@@ -205,7 +208,7 @@ impl<'a> Answer<'a> {
         }
         let value = bound.value;
         Some(match self.problem.options().goal {
-            // The search prefers hits in memory to those on flash, by less than this.
+            // The search prefers hits in memory to hits on flash, by less than this tolerance.
             Goal::Hits if value >= self.solution.cost.value - 1e-9 => {
                 self.divisions[0].objectives(&self.problem)[0]?
             }
@@ -219,10 +222,10 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Who waits for a search: sees how far it is, and may end it.
+/// Shows the progress of a search and lets the observer stop it.
 struct Waiting<'a> {
     observer: &'a dyn Observer,
-    /// A part of the search, by how many steps it has.
+    /// The number of steps of the current phase of the search, which identifies it, and its meter.
     shown: Option<(u64, Box<dyn Meter>)>,
 }
 

@@ -1,7 +1,7 @@
-//! Devices alone: what a volume's own requests take from each of them, without any cache.
+//! Devices alone: the latencies of a volume's own requests on each of them, without any cache.
 //!
-//! The first plan is made with these. Latencies are those of one request after another; requests
-//! per second those of many in flight, whose order and sizes make a sequential reader of a disk
+//! The first plan uses these. Latencies are those of one request after another. Requests per second
+//! are those with many requests in flight, whose order and sizes make a sequential reader of a disk
 //! fast and a random one slow.
 
 use std::cmp::Reverse;
@@ -17,23 +17,24 @@ use super::Question;
 use super::volumes::{Known, KnownVolume};
 use crate::AnalysisError;
 
-/// Requests in flight where requests per second are asked for, as in Koller (2012), section 5.5.1.
+/// Number of requests in flight for measuring requests per second, as in Koller (2012), section
+/// 5.5.1.
 pub const QUEUE_DEPTH: u32 = 32;
-/// Requests per second of what takes no time.
+/// Requests per second of a device without latency.
 const IOPS_MAX: f64 = 1e9;
 
 /// The devices, by their names in [`Profile::NAMES`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Devices {
-    /// The memory; none takes no time.
+    /// The memory; `None`: memory adds no latency.
     pub memory: Option<String>,
-    /// The flash device, which volumes share.
+    /// The flash device, shared by all volumes.
     pub flash: String,
-    /// The backing store of every volume.
+    /// The device of each volume's backing store.
     pub backing: String,
 }
 
-/// How long they take.
+/// The performance of the devices.
 #[derive(Debug)]
 pub(super) struct Profiles {
     pub memory: Memory,
@@ -56,19 +57,20 @@ impl Devices {
 }
 
 impl Profiles {
-    /// Mean time to read and to write `length` bytes of memory.
+    /// Mean time to read or to write `length` bytes in memory, in nanoseconds.
     fn copy(&self, op: Op, length: u64) -> f64 {
         let of_4k = if op == Op::Read { self.memory.read } else { self.memory.write };
         of_4k.0 as f64 * length as f64 / 4096.0
     }
 }
 
-/// Every volume on every device.
+/// Every volume on every device, without a cache.
 pub(super) struct Alone<'a> {
     profiles: &'a Profiles,
     known: &'a Known,
     write_back: bool,
-    /// Hits are served from memory once there is some, and so are written blocks acknowledged.
+    /// Whether the cache has memory. If so, hits are served from memory, and writes are
+    /// acknowledged there.
     has_dram: bool,
     has_flash: bool,
     volumes: Vec<Load>,
@@ -80,7 +82,7 @@ struct Load {
     backing: [Stream; 2],
 }
 
-/// Nanoseconds and requests, of reads and of writes.
+/// Nanoseconds and numbers of requests, each for reads and writes.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     ns: [f64; 2],
@@ -94,13 +96,13 @@ impl Sums {
         self.count[at] += 1.0;
     }
 
-    /// Mean microseconds of reads and of writes.
+    /// Mean latency of reads and of writes, in microseconds; 0 without such requests.
     fn mean_us(&self) -> [f64; 2] {
         [0, 1].map(|at| if self.count[at] > 0.0 { self.ns[at] / self.count[at] / 1e3 } else { 0.0 })
     }
 }
 
-/// One device with a constant number of requests in flight.
+/// One device that serves a constant number of requests in flight.
 struct Stream {
     model: Model,
     depth: usize,
@@ -164,7 +166,7 @@ impl<'a> Alone<'a> {
         }
     }
 
-    /// Times one request.
+    /// Times one request on every device.
     pub fn add(&mut self, request: &Request) {
         let moves = matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes);
         let Some(volume) = self.known.index(request.volume).filter(|_| moves && request.length > 0)
@@ -177,7 +179,7 @@ impl<'a> Alone<'a> {
         streams.for_each(|stream| stream.add(request));
     }
 
-    /// What the requests of each volume take.
+    /// The model of each volume.
     pub fn models(&self) -> Vec<VolumeModel> {
         self.volumes.iter().map(|load| self.model(load)).collect()
     }

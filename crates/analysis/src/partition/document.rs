@@ -1,4 +1,4 @@
-//! A division for programs: the JSON document and its rows.
+//! A division as a JSON document, and its rows.
 
 use forebay_locality::MissRatioCurve;
 use forebay_plan::partition::{LoadPoint, Outcome, Round, Sizes};
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, Division, Evaluate};
 use crate::Columns;
 
-/// Points of a curve.
+/// Number of points of a curve.
 const POINTS: usize = 300;
 
 impl Answer<'_> {
-    /// What was taken for granted, a sentence each.
+    /// The assumptions, one sentence each.
     pub fn assumed(&self) -> Vec<String> {
         let mut said = vec![
             format!(
@@ -56,7 +56,7 @@ impl Answer<'_> {
         said
     }
 
-    /// For programs.
+    /// The answer as a JSON document.
     pub fn document(&self) -> Document {
         let (sizes, predicted, simulated) = self.found();
         let options = *self.problem.options();
@@ -136,7 +136,7 @@ impl Answer<'_> {
         Baseline { name: division.name, objective, simulated_objective, volumes: volumes.collect() }
     }
 
-    /// One row per division and volume.
+    /// One row for each division and volume.
     pub fn rows(&self) -> Columns {
         Columns::from_rows(self.divisions.iter().flat_map(|division| {
             let volumes = self.baseline(division).volumes.into_iter().enumerate();
@@ -150,7 +150,7 @@ impl Answer<'_> {
         }))
     }
 
-    /// Curves of each volume, with its share.
+    /// The curves of each volume, with its share.
     pub fn curves(&self) -> Vec<VolumeCurves> {
         let options = self.problem.options();
         let (sizes, predicted, _) = self.found();
@@ -234,7 +234,7 @@ pub struct Document {
     pub assumed: Vec<String>,
 }
 
-/// What is said of a volume.
+/// The results for a volume.
 #[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct VolumeRow {
     /// Name of the volume.
@@ -319,7 +319,7 @@ pub struct Baseline {
     pub volumes: Vec<BaselineRow>,
 }
 
-/// What is said of a volume in another division.
+/// The results for a volume in another division.
 #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
 pub struct BaselineRow {
     /// Name of the volume.
@@ -345,7 +345,7 @@ pub struct BaselineRow {
 /// A row of `--parquet`.
 pub type Row<'a> = (Divided<'a>, BaselineRow);
 
-/// What a row says in front of the volume.
+/// The columns of a row that come before the volume.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Divided<'a> {
     /// The division: `found`, `equal` (equal shares) or `shared` (one cache for all).
@@ -356,21 +356,22 @@ pub struct Divided<'a> {
     pub target_us: Option<f64>,
 }
 
-/// What a volume would have of other shares, and the one that it has.
+/// The curves of a volume for shares of other sizes, and the values for its own share.
 #[derive(Clone, Debug)]
 pub struct VolumeCurves {
     /// The volume.
     pub name: String,
-    /// By bytes of memory and flash, by request.
+    /// Miss ratio of requests, by bytes of memory and flash together.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// By bytes of the slowest tier, in microseconds, the other being as it is.
+    /// Mean latency in microseconds, by bytes of the slowest tier, with the volume's share of the
+    /// other tier.
     pub latencies: Vec<(u64, f64)>,
-    /// Its share of memory and flash.
+    /// The volume's share of memory and flash together, in bytes.
     pub share_bytes: u64,
-    /// Its share of the slowest tier.
+    /// The volume's share of the slowest tier, in bytes.
     pub tier_bytes: u64,
-    /// By request, with this share.
+    /// Miss ratio of requests with this share.
     pub miss_ratio: f64,
-    /// The mean, with this share.
+    /// Mean latency with this share, in microseconds.
     pub latency_us: f64,
 }

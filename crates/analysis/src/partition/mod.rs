@@ -1,6 +1,6 @@
-//! How is a cache divided among volumes?
+//! How to divide a cache among volumes.
 //!
-//! The traces are read by [`Question::measure`]; what they are is a [`Workload`], of which
+//! [`Question::measure`] reads the traces and returns a [`Workload`], from which
 //! [`Question::divide`] makes an [`Answer`]. [`Answer::document`] is plain data.
 
 mod answer;
@@ -28,23 +28,24 @@ pub use simulated::BLOCKS_MAX;
 use simulated::Simulator;
 pub use volumes::{Known, KnownVolume};
 
-/// How a division is judged.
+/// How to evaluate a division.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Evaluate {
-    /// From the curves, and the latencies of the devices with nothing waiting.
+    /// From the curves, and the latencies of the devices without queueing.
     #[default]
     Analytic,
-    /// By simulating the caches, and planning again with the latencies found.
+    /// By simulating the caches, and planning again with the simulated latencies.
     Simulate {
-        /// When prediction and simulation agree.
+        /// When prediction and simulation count as agreeing.
         convergence: Convergence,
-        /// Without a queue depth: how many times as fast as the traces a simulation runs.
+        /// Without a queue depth: the speed of the simulation, as a multiple of the speed of the
+        /// traces.
         rate: f64,
     },
 }
 
 impl Evaluate {
-    /// What it is that judges.
+    /// The method that evaluates.
     pub const fn judged_by(self) -> JudgedBy {
         match self {
             Self::Analytic => JudgedBy::Analytic,
@@ -58,45 +59,45 @@ impl Evaluate {
     }
 }
 
-/// What is asked.
+/// How to divide a cache among volumes.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The volumes' requests.
     pub traces: Traces,
-    /// What is divided: room for data, in bytes.
+    /// The cache to divide: room for data, in bytes.
     pub sizes: Sizes,
-    /// What every volume gets, unless it has no use for it.
+    /// Minimum share of every volume, in bytes; a volume to which less is useful gets less.
     pub floor: Sizes,
-    /// What sizes are multiples of, in whole blocks; 0 is as fine as is quick.
+    /// Unit of sizes, in bytes: whole blocks; 0: as fine as can be searched quickly.
     pub units: Sizes,
-    /// What the division is to be best at.
+    /// The goal of the division.
     pub goal: Goal,
-    /// What counts alike.
+    /// The unit that gets equal weight.
     pub weigh: Weigh,
-    /// The mean latency that a volume is to have at most, by name; comes before the goal.
+    /// Maximum mean latencies of volumes, by name; they take precedence over the goal.
     pub targets: Vec<(String, Nanos)>,
     /// The write policy.
     pub policy: WritePolicy,
     /// Size of a block.
     pub block_size: BlockSize,
-    /// Blocks move into the cache only so often, instead of when they are accessed.
+    /// Interval at which blocks move into the cache; `None`: they move when they are accessed.
     pub migration_period: Option<Nanos>,
-    /// How shares are searched.
+    /// How to search for shares.
     pub search: Search,
     /// Seed of the devices' random numbers.
     pub seed: u64,
-    /// How a division is judged.
+    /// How to evaluate a division.
     pub evaluate: Evaluate,
-    /// Requests that each volume keeps in flight, whatever the traces' times.
+    /// Number of requests that each volume keeps in flight, regardless of the times in the traces.
     pub queue_depth: Option<u32>,
-    /// What the caches and the backing stores are made of.
+    /// The devices of the cache and of the backing stores.
     pub devices: Devices,
 }
 
-/// Volumes that were measured: their curves, and what their requests take on each device.
+/// Measured volumes: their curves, and the latencies of their requests on each device.
 #[derive(Debug)]
 pub struct Workload {
-    /// Hits by size, by volume.
+    /// Hits by cache size, for each volume.
     pub profile: PartitionProfile,
     /// The volumes that read or write.
     pub known: Known,
@@ -107,7 +108,7 @@ pub struct Workload {
 }
 
 impl Question {
-    /// For the lowest mean latencies of volumes, by formulas, with write-through.
+    /// A question about the lowest mean latencies of volumes, by formulas, with write-through.
     pub fn new(traces: Traces, sizes: Sizes, devices: Devices) -> Self {
         Self {
             traces,
@@ -128,11 +129,11 @@ impl Question {
         }
     }
 
-    /// Refuses what cannot be, before traces are read.
+    /// Rejects an impossible question before traces are read.
     ///
     /// # Errors
-    /// If there is not a block to divide, a unit is not a whole number of blocks, or there is no such
-    /// cache to simulate.
+    /// If the cache is smaller than a block, a unit is not a whole number of blocks, the migration
+    /// period is 0, or no such cache can be simulated.
     pub fn check(&self) -> Result<(), AnalysisError> {
         let impossible = |what| Err(AnalysisError::Impossible(what));
         let block = self.block_size.bytes();
@@ -161,8 +162,9 @@ impl Question {
     /// Reads the traces, measures the volumes, and times the devices.
     ///
     /// # Errors
-    /// If the question cannot be, there is no such device, the traces cannot be read or measured,
-    /// less than two volumes read or write, a target is for another one, or the observer stops it.
+    /// If [`check`](Self::check) fails, a device does not exist, the traces cannot be read or
+    /// measured, fewer than two volumes read or write, a target is for another volume, or the
+    /// observer stops the work.
     pub fn measure(&self, observer: &dyn Observer) -> Result<Workload, AnalysisError> {
         self.check()?;
         let profiles = self.devices.profiles()?;
@@ -184,12 +186,12 @@ impl Question {
         Ok(Workload { profile, known, kept, targets, profiles, models })
     }
 
-    /// Divides by the curves and the devices' latencies; under simulation again and again, until
-    /// both agree.
+    /// Divides the cache according to the curves and the latencies of the devices; with simulation,
+    /// in turns with simulating until both agree.
     ///
     /// # Errors
-    /// If there is no division, the search would take too long, a simulation fails, or the
-    /// observer stops it.
+    /// If no division is possible, the search would take too long, a simulation fails, or the
+    /// observer stops the work.
     pub fn divide<'a>(
         &'a self,
         workload: &'a Workload,

@@ -1,12 +1,11 @@
-//! Divisions, simulated: a cache for each volume, with its share.
+//! Simulates divisions: a cache for each volume, with its share.
 //!
-//! The cache has no partitions yet. So each volume gets a cache of its own with as many blocks as
-//! its share holds, and all of these are simulated side by side: at the trace's times on one flash
-//! device, where they wait for each other; with a fixed number of requests in flight each alone,
-//! since their times then have nothing to do with each other. Every volume has a backing store of
-//! its own. The flash tiers are in the *slots* layout, whose two tiers hit as one LRU list; sizes
-//! are room for data, so what a log adds to a device (its journal, blocks in flight) comes on
-//! top.
+//! The cache has no partitions yet. So each volume gets its own cache, with as many blocks as its
+//! as its share holds. With the times of the traces, all caches run side by side on one flash
+//! device, where they wait for each other; with a fixed number of requests in flight, each runs
+//! alone, because their times are then unrelated. Every volume has its own backing store. The flash
+//! tiers use the *slots* layout, whose two tiers hit like one LRU list. Sizes are room for data;
+//! what a log needs in addition (its journal, blocks in flight) comes on top.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -25,44 +24,47 @@ use super::volumes::Known;
 use crate::Observer;
 use crate::kept::Kept;
 
-/// Blocks in memory of a volume that has no memory, or little: what is in flight.
+/// Blocks that a volume with little or no memory has in memory because they are in flight.
 pub const TRANSIT_BLOCKS: u64 = 16;
-/// Blocks of both tiers together at most: what comes on top has to fit into an index, too.
+/// Largest number of blocks of both tiers together; with what comes on top, they must fit in an
+/// index.
 pub const BLOCKS_MAX: u64 = 1 << 30;
-/// A simulated tier has room for at most this many times the blocks of its volumes: no block leaves such a tier, and it
-/// never fills with dirty blocks, so more room would only cost memory.
+/// A simulated tier has room for at most this multiple of the blocks of its volumes. No block
+/// leaves such a tier, and it never fills with dirty blocks, so more room would only cost memory.
 const ROOM_TIMES: u64 = 4;
-/// Batches of the log that a share holds at least.
+/// Smallest number of batches of the log in a share.
 const BATCHES_MIN: u64 = 64;
-/// Cells for blocks on their way off flash, for each block of a batch. What lies there is still
-/// found if it is asked for again, so they are few.
+/// Cells for blocks that are leaving flash, per block of a batch. A block there is still found when
+/// it is accessed again, so there are only a few.
 const SPARE_CELLS_PER_BLOCK: u64 = 4;
-/// Such cells at least: a burst of writes to a small share is not to wait for them.
+/// Smallest number of such cells, so that a burst of writes to a small share does not wait for
+/// them.
 const SPARE_CELLS_MIN: u64 = 192;
-/// Slots for blocks on their way from memory to flash, for each block of a batch.
+/// Frames for blocks that move from memory to flash, per block of a batch.
 const SPARE_FRAMES_PER_BLOCK: u64 = 8;
 
 /// Simulates divisions, reading the traces again each time.
 pub(super) struct Simulator<'a> {
     pub question: &'a Question,
-    /// Without a queue depth: how many times as fast as the traces it runs.
+    /// Without a queue depth: the speed of the simulation, as a multiple of the speed of the
+    /// traces.
     pub rate: f64,
     pub observer: &'a dyn Observer,
     pub kept: &'a Kept,
     pub known: &'a Known,
     pub profiles: &'a Profiles,
-    /// Devices alone: requests per second where they cannot be measured.
+    /// Models of the devices alone, for requests per second that cannot be measured.
     pub models: Vec<VolumeModel>,
 }
 
 impl Simulator<'_> {
-    /// Every volume with a cache of these sizes.
+    /// Simulates every volume with its own cache of these sizes.
     pub fn apart(&self, label: &str, sizes: &[Sizes]) -> Result<Vec<Measured>, BoxError> {
         let caches = sizes.iter().enumerate().map(|(volume, &size)| (vec![volume], size));
         self.run(label, caches.collect())
     }
 
-    /// One cache for all volumes.
+    /// Simulates one cache for all volumes.
     pub fn shared(&self, label: &str) -> Result<Vec<Measured>, BoxError> {
         self.run(label, vec![((0..self.known.volumes.len()).collect(), self.question.sizes)])
     }
@@ -99,7 +101,7 @@ impl Simulator<'_> {
             }
             let scenario = self.scenario(&members, sizes)?;
             let pacing = match pacing {
-                // As many for each volume as if it were alone.
+                // Each volume contributes as many requests in flight as if it were alone.
                 Pacing::ClosedLoop { queue_depth } => {
                     Pacing::ClosedLoop { queue_depth: queue_depth * members.len() as u32 }
                 }
@@ -131,21 +133,22 @@ impl Simulator<'_> {
         Ok(measured.collect())
     }
 
-    /// A cache with room for as many blocks as `sizes` hold.
+    /// A cache with room for as many blocks as fit in `sizes`.
     fn scenario(&self, members: &[usize], sizes: Sizes) -> Result<Scenario, BoxError> {
         let block = self.question.block_size.bytes();
         let known = members.iter().map(|&volume| &self.known.volumes[volume]);
         let blocks = known.map(|v| v.bytes / block).sum::<u64>();
         let most = blocks.saturating_mul(ROOM_TIMES).max(TRANSIT_BLOCKS);
-        // No block lies in two tiers: each of them has room for whole blocks.
+        // No block is in two tiers, so each tier has room for whole blocks.
         let all = sizes.dram_bytes / block + sizes.flash_bytes / block;
         let dram = (sizes.dram_bytes / block).max(TRANSIT_BLOCKS).min(all).max(1);
         let flash = all.saturating_sub(dram).min(most);
         let dram = dram.min(most);
-        // Blocks in a batch that is not full are cached, too: not too many for the share.
+        // Blocks in a batch that is not yet full are cached as well, so a batch must be small
+        // compared with the share.
         let batch = (flash / BATCHES_MIN).clamp(16, 128);
         let mut text = format!("[cache]\nblock_size = {block}\n");
-        // Nobody writes back from no cache at all.
+        // Without any cache there is nothing to write back from.
         if self.question.policy == WritePolicy::WriteBack && all > 0 {
             let by_memory = self.question.sizes.dram_bytes > 0 || flash == 0;
             let by = if by_memory { "dram" } else { "flash" };
@@ -154,7 +157,7 @@ impl Simulator<'_> {
             text += "write_policy = 'write-through'\n";
         }
         if flash > 0 {
-            // Blocks on their way and the journal come on top.
+            // Blocks in flight and the journal come on top.
             let bytes = (flash + flash / 8 + 4096) * block + (8 << 20);
             write!(
                 text,
@@ -187,16 +190,17 @@ impl Simulator<'_> {
     }
 }
 
-/// One cache twice: without time, which tells where each request finds its blocks, and with time,
-/// which tells how long it takes.
+/// One cache, simulated twice: untimed, to find the place of each request's blocks, and timed, to
+/// find its latency.
 struct Running {
     untimed: Simulation,
     timed: Simulation,
-    /// Where each request belongs, in the order in which they were added.
+    /// The volume, operation and place of each request, in the order in which the requests were
+    /// added.
     kinds: Vec<u32>,
 }
 
-/// A request that moves no data.
+/// The kind of a request that moves no data.
 const NO_KIND: u32 = u32::MAX;
 
 impl Running {
@@ -215,7 +219,7 @@ impl Running {
         Ok(Self { untimed, timed, kinds: Vec::new() })
     }
 
-    /// Begins the run at the same time as the others, or moves on with them.
+    /// Advances both simulations to this time, so that all caches run at the same time.
     fn advance_to(&mut self, time: Nanos) {
         self.untimed.advance_to(time);
         self.timed.advance_to(time);
@@ -266,7 +270,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end; how long it all took, in seconds.
+    /// Waits for the end of the simulation. Returns its duration, in seconds.
     fn finish(&mut self, tallies: &mut [Tally]) -> Result<f64, BoxError> {
         self.timed.run_until_idle()?;
         self.take(tallies);
@@ -274,7 +278,7 @@ impl Running {
     }
 }
 
-/// Requests of one volume by operation and place.
+/// Number and total latency of the requests of one volume, by operation and place.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     count: [[f64; 3]; 2],

@@ -11,17 +11,18 @@ use crate::kept::Kept;
 /// The volumes that read or write.
 #[derive(Debug)]
 pub struct Known {
-    /// In the order of their numbers.
+    /// The volumes, in the order of their numbers.
     pub volumes: Vec<KnownVolume>,
     by_number: BTreeMap<Volume, usize>,
 }
 
-/// One of them.
+/// A volume that reads or writes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownVolume {
-    /// Its name.
+    /// The name of the volume.
     pub name: String,
-    /// How far its requests reach, in whole blocks; or its size, if the trace tells.
+    /// Size in whole blocks: the end of the farthest request, or the size in the trace if that is
+    /// larger.
     pub bytes: u64,
 }
 
@@ -49,12 +50,12 @@ impl Known {
         }
     }
 
-    /// Its place among the volumes that read or write.
+    /// The index of a volume among those that read or write.
     pub(super) fn index(&self, number: Volume) -> Option<usize> {
         self.by_number.get(&number).copied()
     }
 
-    /// The volumes that targets are for, with microseconds.
+    /// The targets: indices of volumes, and latencies in microseconds.
     pub(super) fn targets(
         &self,
         targets: &[(String, Nanos)],

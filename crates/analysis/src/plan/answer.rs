@@ -1,4 +1,4 @@
-//! What a plan answers.
+//! The answer to which tiers to buy.
 
 use std::sync::Arc;
 
@@ -11,53 +11,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::Columns;
 
-/// What plans are made from.
+/// The input of the plans.
 #[derive(Debug)]
 pub struct Basis {
-    /// Hits by size.
+    /// Hits by cache size.
     pub profile: Arc<Profile>,
     /// The devices.
     pub catalogue: Catalogue,
-    /// What may be combined.
+    /// The allowed combinations.
     pub combinations: Vec<Combination>,
-    /// How it was planned, with the duration of the traces.
+    /// The options of the plans, including the duration of the traces.
     pub options: PlanOptions,
-    /// What DRAM for all data would cost.
+    /// Cost of DRAM for all data.
     pub full_usd: f64,
 }
 
-/// The plans and what they were made from.
+/// The plans and their input.
 #[derive(Debug)]
 pub struct Answer {
-    /// What they were made from.
+    /// The input of the plans.
     pub basis: Basis,
-    /// How choices were judged.
+    /// How the choices were evaluated.
     pub judged_by: JudgedBy,
-    /// One per budget asked for.
+    /// One plan for each requested budget.
     pub plans: Vec<Plan>,
-    /// One per budget of the sweep, ascending.
+    /// One plan for each budget of the sweep, in ascending order.
     pub sweep: Vec<Plan>,
-    /// Purchases that were simulated or replayed.
+    /// Number of purchases that were simulated or replayed.
     pub judgements: u64,
-    /// One per backing store, with the hierarchies that its points index.
+    /// One front for each backing store, with the hierarchies that its points index.
     pub pareto: Vec<Front>,
 }
 
-/// The Pareto front in front of one backing store.
+/// The Pareto front for one backing store.
 #[derive(Debug)]
 pub struct Front {
     /// The backing store's name.
     pub backing: String,
-    /// What stands in front of it.
+    /// The hierarchies in front of it.
     pub hierarchies: Vec<Hierarchy>,
-    /// The plans that no other beats.
+    /// The plans that no other plan dominates.
     pub points: Vec<ParetoPoint>,
-    /// Whether all sizes were looked at.
+    /// Whether all sizes were evaluated.
     pub is_exact: bool,
 }
 
 impl Basis {
-    /// Backing stores in the order in which combinations name them.
+    /// The backing stores, in the order in which combinations name them.
     pub fn backings(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for combination in &self.combinations {
@@ -68,22 +68,23 @@ impl Basis {
         names
     }
 
-    /// Metadata of each block that a tier holds, in bytes, by tier.
+    /// Bytes of metadata per block, for each tier.
     pub fn metadata_bytes(&self) -> Vec<u64> {
         let tiers = self.combinations.iter().map(|c| c.tiers.len()).max().unwrap_or(1);
         (0..tiers).map(|tier| self.options.cost.metadata.bytes_per_block(tier)).collect()
     }
 
-    /// An amount over the whole workload, by the day; none where the traces tell no times.
+    /// An amount for the whole workload, converted to an amount per day; `None` if the traces have
+    /// no times.
     pub fn per_day(&self, amount: f64) -> Option<f64> {
         let days = self.profile.duration().as_secs_f64() / 86_400.0;
         (days > 0.0).then(|| amount / days)
     }
 
-    /// The hierarchy of a choice and what its plan's budget buys of it.
+    /// Calls `work` with the sizes that the plan's budget can buy of the choice's hierarchy.
     ///
     /// # Errors
-    /// If the choice is not one of these devices.
+    /// If the catalogue lacks a device of the choice, or the budget buys nothing.
     pub fn with_space<T>(
         &self,
         choice: &Choice,
@@ -101,7 +102,7 @@ impl Basis {
 }
 
 impl Answer {
-    /// One row per budget and combination, of the budgets asked for and of the sweep.
+    /// One row for each budget, requested or of the sweep, and combination.
     pub fn rows(&self) -> Columns {
         let plans = self.plans.iter().chain(&self.sweep);
         Columns::from_rows(
@@ -113,7 +114,7 @@ impl Answer {
 /// A row of `--parquet`.
 pub type Row = (Chosen, Purchase);
 
-/// What a row says in front of the purchase.
+/// The columns of a row that come before the purchase.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Chosen {
     /// The budget, in US dollars.

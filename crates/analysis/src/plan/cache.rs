@@ -1,4 +1,4 @@
-//! The cache that a plan means, as a configuration: for the simulator and for a replay.
+//! The cache that a plan describes, as a configuration for the simulator and for a replay.
 
 use forebay_block::Nanos;
 use forebay_config::{Acknowledge, Admission, Config, Relation, Size, WritePolicy as Written};
@@ -6,8 +6,8 @@ use forebay_plan::{BoxError, CostModel, Device, Hierarchy, Judged, Units, WriteP
 use forebay_report::Unit;
 use forebay_results::RunResult;
 
-/// `base` with tiers of these sizes. The first is memory, whatever it is made of; the second is
-/// the flash tier.
+/// Returns `base` with tiers of these sizes. The first tier is memory, whatever its device; the
+/// second is the flash tier.
 pub fn sized(
     base: &Config,
     hierarchy: &Hierarchy,
@@ -23,14 +23,14 @@ pub fn sized(
         WritePolicy::WriteBack => Written::WriteBack,
     };
     if sizes.len() < 2 {
-        // What there is to say of two tiers is not said of one.
+        // Settings that relate two tiers do not apply to a single tier.
         (config.cache.relation, config.admission) = (Relation::Exclusive, Admission::default());
     }
     let by_flash =
         matches!(config.cache.relation, Relation::EticaNpe | Relation::Etica | Relation::Eci);
     let is_open = config.cache.acknowledge.is_none() && !by_flash;
     if hierarchy.policy == WritePolicy::WriteBack && is_open {
-        // As the formulas: a write is answered by the first tier.
+        // As in the formulas, the first tier acknowledges a write.
         config.cache.acknowledge = Some(Acknowledge::Dram);
     }
     match (&mut config.flash, sizes.len()) {
@@ -40,14 +40,14 @@ pub fn sized(
             return Err("the configuration has no [flash] section for the second tier".into());
         }
     }
-    // What cannot be built is told apart from what fails.
+    // Check the result here, so that a cache that cannot be built is not taken for one that fails.
     let config = config.checked()?;
     let flash_bytes = config.flash.as_ref().and_then(|flash| flash.size).map(Size::bytes);
     forebay_setup::cache_config(&config, flash_bytes)?;
     Ok(config)
 }
 
-/// What a run of the cache of these tiers says about them.
+/// The evaluation of these tiers from a run of their cache.
 pub fn judged(run: &RunResult, cost: &CostModel, tiers: usize, duration: Nanos) -> Judged {
     let cache = run.cache.unwrap_or_default();
     let (tier1, tier2) = (cache.hits.tier1, cache.hits.tier2);
@@ -55,7 +55,7 @@ pub fn judged(run: &RunResult, cost: &CostModel, tiers: usize, duration: Nanos) 
     let share = |hits: u64| hits as f64 / accesses.max(1) as f64;
     let days = duration.as_secs_f64() / 86_400.0;
     let total_us = run.latency_us.all.mean * run.requests as f64;
-    // Tier 1 is written by every write and filled by every read that does not find its block there.
+    // Every write goes to tier 1, and so does every read that does not find its block there.
     let filled = accesses - tier1.read;
     let mut written =
         vec![(filled * cost.block_size.bytes()) as f64, cache.tier2_bytes_written as f64];
@@ -72,7 +72,7 @@ pub fn judged(run: &RunResult, cost: &CostModel, tiers: usize, duration: Nanos) 
     }
 }
 
-/// For messages: `16 MiB FastDRAM + 64 MiB SlowSSD + SlowHDD`.
+/// A label for messages: `16 MiB FastDRAM + 64 MiB SlowSSD + SlowHDD`.
 pub fn label(hierarchy: &Hierarchy, sizes: &[Units], cost: &CostModel) -> String {
     let tier = |(device, units): (&Device, &Units)| {
         format!("{} {}", Unit::Bytes.show((units.0 * cost.unit_bytes) as f64), device.name)

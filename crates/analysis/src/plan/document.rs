@@ -1,4 +1,4 @@
-//! A plan for programs: the JSON document.
+//! A plan as a JSON document.
 
 use forebay_plan::{HitCounts, JudgedBy, ParetoPoint, Plan};
 use schemars::JsonSchema;
@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::{Answer, Front};
 
-/// The first budget's plan stands at the top; with several budgets, all of them are in `plans`.
-/// Latencies are in microseconds.
+/// The plan for the first budget is at the top level; with several budgets, all of them are in
+/// `plans`. Latencies are in microseconds.
 #[derive(Serialize, Debug, JsonSchema)]
 pub struct Document<'a> {
     /// The write policy (`--policy`).
@@ -61,7 +61,7 @@ pub struct Document<'a> {
     pub pareto: Vec<ParetoRow<'a>>,
 }
 
-/// A plan that no other beats.
+/// A plan that no other plan dominates.
 #[derive(Serialize, Debug, JsonSchema)]
 pub struct ParetoRow<'a> {
     /// The tiers to buy.
@@ -90,10 +90,11 @@ pub struct ParetoTier<'a> {
 }
 
 impl Answer {
-    /// For programs. The fronts are in it only `with_pareto`, if there are any.
+    /// The answer as a JSON document. The fronts are included only `with_pareto`, and if there are
+    /// any.
     ///
     /// # Panics
-    /// If the answer has no plan; [`Question::plan`](super::Question::plan) makes one at least.
+    /// If the answer has no plan; [`Question::plan`](super::Question::plan) makes at least one.
     pub fn document(&self, with_pareto: bool) -> Document<'_> {
         let basis = &self.basis;
         let profile = &basis.profile;
@@ -129,7 +130,7 @@ impl Answer {
         self.pareto.iter().flat_map(rows).collect()
     }
 
-    /// The points of one front that are chosen.
+    /// Rows for the chosen points of one front.
     pub fn rows_of<'b>(
         &self,
         front: &'b Front,

@@ -1,4 +1,4 @@
-//! Plans by formulas, for each budget, with the sweep and the fronts.
+//! Makes plans by formulas: for each budget, the sweep and the fronts.
 
 use std::sync::Arc;
 
@@ -20,10 +20,11 @@ impl Question {
         }
     }
 
-    /// Plans by formulas for each budget, and for the sweep and the fronts that are asked for.
+    /// Makes plans by formulas for each budget, and for the sweep and the fronts if requested.
     ///
     /// # Errors
-    /// If there is no budget, one buys nothing, no plan can be made, or the observer stops it.
+    /// If there is no budget, a budget buys nothing, no plan can be made, or the observer stops the
+    /// work.
     pub fn plan(
         &self,
         workload: &Workload,
@@ -50,7 +51,7 @@ impl Question {
             for usd in sweep_budgets(&basis, count)? {
                 observer.check()?;
                 match plan(usd) {
-                    // Nobody gave this budget: it has no plan to show.
+                    // This budget was not requested, so it is skipped.
                     Err(PlanError::WearsOut { .. } | PlanError::BuysNothing { .. }) => {}
                     found => sweep.push(found?),
                 }
@@ -63,7 +64,8 @@ impl Question {
     }
 }
 
-/// From what buys a few units of the dearest first tier to what buys enough for all data.
+/// Budgets from one that buys a few units of the most expensive first tier to one that buys enough
+/// for all data.
 fn sweep_budgets(basis: &Basis, count: usize) -> Result<Vec<f64>, AnalysisError> {
     let mut entry_usd = 0.0_f64;
     for combination in &basis.combinations {
@@ -72,11 +74,11 @@ fn sweep_budgets(basis: &Basis, count: usize) -> Result<Vec<f64>, AnalysisError>
     }
     let highest = basis.full_usd.max(entry_usd);
     let lowest = entry_usd.max(highest / 200.0).min(highest);
-    // A hair more, so that rounding does not cost the smallest budget its only unit.
+    // Slightly more, so that rounding does not cost the smallest budget its only unit.
     Ok(budget_range(lowest * (1.0 + 1e-9), highest * (1.0 + 1e-9), count))
 }
 
-/// One for each backing store.
+/// One front for each backing store.
 fn fronts(basis: &Basis, largest_usd: f64, budgets: &[f64]) -> Result<Vec<Front>, AnalysisError> {
     let mut fronts = Vec::new();
     for backing in basis.backings() {

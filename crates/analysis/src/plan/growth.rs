@@ -1,4 +1,4 @@
-//! Grow the tier 1 that is there, or add a tier 2?
+//! Grow the existing tier 1, or add a tier 2?
 
 use forebay_plan::{Growth, Hierarchy, PlanError, Units, budget_range};
 use schemars::JsonSchema;
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 use super::{Basis, Question as PlanQuestion};
 use crate::{AnalysisError, Columns, Observer};
 
-/// Amounts of money that a curve has.
+/// Number of amounts of money in a curve.
 const AMOUNTS: usize = 48;
 
-/// What is asked.
+/// Whether to grow an existing tier 1 or to add a tier 2.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Workload, devices and budgets; how choices are judged does not matter, it is by formulas.
+    /// Workload, devices and budgets. How to evaluate choices is ignored; formulas are used.
     pub plan: PlanQuestion,
-    /// The size of tier 1 that is there, in bytes.
+    /// Size of the existing tier 1, in bytes.
     pub have_bytes: u64,
 }
 
-/// What the budgets do for the tier 1 that is there.
+/// The effect of the budgets on the existing tier 1.
 #[derive(Debug)]
 pub struct Answer {
-    /// What was compared.
+    /// The input of the comparison.
     pub basis: Basis,
     /// The figures.
     pub document: Document,
@@ -49,7 +49,7 @@ pub struct Document {
     pub curves: Vec<Curve>,
 }
 
-/// What a combination does with more and more money.
+/// The latencies of a combination with increasing amounts of money.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Curve {
     /// The devices of tier 1 and tier 2.
@@ -60,7 +60,7 @@ pub struct Curve {
     pub points: Vec<Point>,
 }
 
-/// What an amount of money does.
+/// The effect of one amount of money.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct Point {
     /// Budget in addition to the existing cache.
@@ -76,7 +76,7 @@ pub struct Point {
 /// A row of `--parquet`.
 pub type Row = (Tiers, Growth);
 
-/// What a row says in front of the figures.
+/// The columns of a row that come before the figures.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Tiers {
     /// The device of tier 1.
@@ -98,11 +98,11 @@ pub struct Tiers {
 }
 
 impl Question {
-    /// Compares for every budget asked for and every combination of two tiers.
+    /// Compares the options for every requested budget and every combination of two tiers.
     ///
     /// # Errors
     /// If the traces cannot be read, `have_bytes` is less than the unit of sizes, no combination
-    /// has two tiers, a budget buys nothing of any of them, or the observer stops it.
+    /// has two tiers, a budget buys nothing in any combination, or the observer stops the work.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
         self.plan.check_search()?;
         let workload = self.plan.measure(observer)?;
@@ -161,7 +161,7 @@ fn two_tiers(basis: &Basis) -> Result<Vec<Hierarchy>, AnalysisError> {
     if all.is_empty() { Err(AnalysisError::NotTwoTiers) } else { Ok(all) }
 }
 
-/// Latency over the money, for each way of spending it.
+/// Latency by amount of money, for each way of spending it.
 fn curve(
     basis: &Basis,
     hierarchy: &Hierarchy,
@@ -187,7 +187,7 @@ fn curve(
 }
 
 impl Document {
-    /// Backing stores in the order in which combinations name them.
+    /// The backing stores, in the order in which combinations name them.
     pub fn backings(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for curve in &self.curves {

@@ -1,4 +1,4 @@
-//! Judging the best choices of plans by simulation or replay.
+//! Evaluates the best choices of plans by simulation or replay.
 
 use forebay_config::Config;
 use forebay_plan::{Hierarchy, Judge, Judged, JudgedBy, Method, Units, judge_shortlist, plan_with};
@@ -8,36 +8,36 @@ use super::simulated::simulated_cache;
 use super::{Answer, Question, Workload};
 use crate::{AnalysisError, Observer};
 
-/// Number of choices that simulation or replay judges by default.
+/// Default number of choices to simulate or replay.
 pub const SHORTLIST: usize = 3;
 
-/// How the best choices are judged.
+/// How to evaluate the best choices.
 #[derive(Clone, Debug, Default)]
 pub enum Evaluate {
-    /// From the curves and the devices' latencies.
+    /// From the curves and the latencies of the devices.
     #[default]
     Analytic,
     /// By simulating the cache.
     Simulate {
-        /// How many choices of each budget are simulated after an exhaustive search; Cydonia has every
-        /// evaluation simulated.
+        /// Number of choices of each budget to simulate after an exhaustive search. Cydonia
+        /// simulates every evaluation.
         shortlist: usize,
-        /// What the cache is, but for its sizes, its write policy and its devices, which are the plan's:
-        /// policies, admission, the relation of the tiers, the layout of flash. The default cache, if none.
+        /// The cache: policies, admission, the relation of the tiers, the layout of flash. The plan
+        /// replaces its sizes, write policy and devices. `None`: the default cache.
         cache: Option<Box<Config>>,
     },
     /// By replaying the traces on real files and devices.
     Replay {
-        /// How many choices of each budget are replayed after an exhaustive search; Cydonia has every
-        /// evaluation replayed.
+        /// Number of choices of each budget to replay after an exhaustive search. Cydonia replays
+        /// every evaluation.
         shortlist: usize,
-        /// What the traces are replayed against.
+        /// The target of the replay.
         replay: Box<Replay>,
     },
 }
 
 impl Evaluate {
-    /// What it is that judges.
+    /// The method that evaluates.
     pub const fn judged_by(&self) -> JudgedBy {
         match self {
             Self::Analytic => JudgedBy::Analytic,
@@ -48,10 +48,10 @@ impl Evaluate {
 }
 
 impl Question {
-    /// Has the plans judged by simulations or replays, where that is asked for.
+    /// Evaluates the plans by simulation or replay, if requested.
     ///
     /// # Errors
-    /// If a simulation or a replay fails, or the observer stops it.
+    /// If a simulation or a replay fails, or the observer stops the work.
     pub fn judge(
         &self,
         workload: &Workload,
@@ -80,8 +80,8 @@ impl Question {
 }
 
 impl Answer {
-    /// Has the budgets asked for judged by something slower than formulas: after an exhaustive
-    /// search its shortlist, and of Cydonia every evaluation.
+    /// Evaluates the plans of the requested budgets with `judge`, which is slower than formulas:
+    /// after an exhaustive search only the shortlist, with Cydonia every evaluation.
     fn judge(&mut self, shortlist: usize, judge: &mut Judge<'_>) -> Result<(), AnalysisError> {
         let basis = &self.basis;
         let mut known: Vec<(Hierarchy, Vec<Units>, Option<Judged>)> = Vec::new();
@@ -100,7 +100,7 @@ impl Answer {
                 Method::Cydonia(_) => {
                     let mut evaluator = |hierarchy: &Hierarchy, sizes: &[Units]| {
                         let (hierarchy, sizes) = bought(hierarchy, sizes);
-                        // What there is no such cache for is not to be found.
+                        // Sizes for which no such cache can be built must not be chosen.
                         Ok(once(&hierarchy, &sizes)?.map_or(f64::INFINITY, |j| j.mean_latency_us))
                     };
                     *plan = plan_with(
@@ -122,7 +122,7 @@ impl Answer {
     }
 }
 
-/// The tiers that have a size.
+/// The hierarchy and sizes without tiers of size 0.
 fn bought(hierarchy: &Hierarchy, sizes: &[Units]) -> (Hierarchy, Vec<Units>) {
     let there = |tier: &usize| sizes.get(*tier).is_some_and(|size| size.0 > 0);
     let kept: Vec<usize> = (0..hierarchy.tiers.len()).filter(there).collect();

@@ -42,33 +42,33 @@ pub use judging::{Evaluate, SHORTLIST};
 pub use replayed::Replay;
 pub use workload::Workload;
 
-/// What is asked.
+/// Which tiers to buy for a workload.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The workload.
     pub traces: Traces,
-    /// The devices that there are to buy.
+    /// The devices that can be bought.
     pub catalogue: Catalogue,
-    /// What may be combined; [`Catalogue::combine`] chooses by name.
+    /// The allowed combinations; [`Catalogue::combine`] selects them by name.
     pub combinations: Vec<Combination>,
-    /// What may be spent: one plan each, at least one.
+    /// The budgets; one plan for each, at least one.
     pub budgets: Vec<Budget>,
-    /// Write policy, search, costs and the limit to wear; the duration is that of the traces.
+    /// Write policy, search, costs and wear limit. The duration is taken from the traces.
     pub options: PlanOptions,
-    /// The share of the blocks that is looked at.
+    /// The share of the blocks to sample.
     pub sample_rate: f64,
-    /// How the best choices are judged.
+    /// How to evaluate the best choices.
     pub evaluate: Evaluate,
-    /// Number of further budgets, from one that buys little to one that buys enough for all data. Those that
-    /// buy nothing, or only what wears out, have no plan.
+    /// Number of further budgets, from one that buys little to one that buys enough for all data. A
+    /// budget that buys nothing, or only flash that wears out, has no plan.
     pub sweep: Option<usize>,
-    /// Whether to look for the plans that no other beats in one of cost, mean latency, 99th
-    /// percentile and drive writes without losing in another.
+    /// Whether to search for the plans that are Pareto-optimal in cost, mean latency, 99th
+    /// percentile and drive writes.
     pub pareto: bool,
 }
 
 impl Question {
-    /// Formulas, write-through, and only the plans.
+    /// A question by formulas, with write-through, about the budgets only.
     pub fn new(
         traces: Traces,
         catalogue: Catalogue,
@@ -88,11 +88,12 @@ impl Question {
         }
     }
 
-    /// Refuses what cannot be planned for, before traces are read.
+    /// Rejects an impossible question before traces are read.
     ///
     /// # Errors
-    /// If there is no budget, the search cannot be, a budget buys nothing, or a replay is not on the
-    /// devices of the one combination or may not be.
+    /// If there is no budget, the search does not support the combinations, a budget buys nothing,
+    /// or a replay does not have the devices of exactly one combination or would destroy data
+    /// without permission.
     pub fn check(&self) -> Result<(), AnalysisError> {
         self.check_search()?;
         for budget in &self.budgets {
@@ -104,7 +105,7 @@ impl Question {
         Ok(())
     }
 
-    /// [`check`](Self::check), but for the budgets.
+    /// As [`check`](Self::check), except for what the budgets buy.
     pub(super) fn check_search(&self) -> Result<(), AnalysisError> {
         if self.budgets.is_empty() {
             return Err(AnalysisError::NoBudget);
@@ -119,7 +120,7 @@ impl Question {
         }
     }
 
-    /// Measures, plans and judges: all of the others in their order.
+    /// Runs all steps in order: checks, measures, plans and evaluates.
     ///
     /// # Errors
     /// As [`check`](Self::check), [`measure`](Self::measure), [`plan`](Self::plan) and
@@ -167,7 +168,8 @@ mod tests {
             + &device("H", "hdd", 300, 8000, 2000.0, "")
             + "[[combination]]\ntiers = ['F']\nbacking = ['H']\n";
         let catalogue = Catalogue::parse(&text).unwrap();
-        // 2,000 blocks are read twice in an hour: 190 MB of flash endure that, of which 8 MB are useful.
+        // 2,000 blocks are read twice within an hour: it takes 190 MB of flash to endure that, of
+        // which 8 MB are useful.
         let trace = tempfile::NamedTempFile::with_suffix(".csv").unwrap();
         let line = |n: u64| format!("{},a,read,{},4096\n", n * 900_000_000, n % 2000 * 4096);
         let lines: String = (0..4000).map(line).collect();

@@ -1,4 +1,5 @@
-//! What a plan buys, replayed: the cache on real files and devices, with tiers of the plan's sizes.
+//! Replays a purchase of a plan: the cache on real files and devices, with tiers of the plan's
+//! sizes.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -19,24 +20,25 @@ use forebay_trace::open_all;
 use super::cache::{judged, label, sized};
 use crate::{AnalysisError, Note, Observer, Traces, Unit};
 
-/// The volumes of created files end at a multiple of this.
+/// The sizes of volumes in created files are multiples of this, in bytes.
 const VOLUME_STEP: u64 = 1 << 20;
 
-/// The cache that a plan is replayed against: its sizes and write policy are the plan's.
+/// The cache to replay against. The plan replaces its sizes and write policy.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The files and devices of the flash tier and of the volumes, which stand for those of the
+    /// The files and devices of the flash tier and of the volumes, which represent those of the
     /// combination.
     pub config: Config,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub queue_depth: u32,
-    /// Whether what is on files and devices that are there already may be destroyed. Files that
-    /// are not there are created and removed.
+    /// Whether data on existing files and devices may be destroyed. Missing files are created and
+    /// then removed.
     pub overwrite: bool,
 }
 
 impl Replay {
-    /// Refuses devices that are not those of the one combination, or are not to be written.
+    /// Rejects devices that are not those of exactly one combination, and data that must not be
+    /// destroyed.
     pub(super) fn check(
         &self,
         catalogue: &Catalogue,
@@ -63,7 +65,7 @@ impl Replay {
         }
     }
 
-    /// The configuration, without a flash tier where the combination has none.
+    /// The configuration, without a flash tier if the combination has none.
     pub(super) fn config_of(&self, combination: &Combination) -> Config {
         let mut config = self.config.clone();
         if combination.tiers.len() == 1 {
@@ -73,7 +75,7 @@ impl Replay {
     }
 }
 
-/// Files that one replay creates; gone when it ends, however it ends.
+/// Files that one replay creates; removed when it ends, whether or not it succeeds.
 struct Created(Vec<PathBuf>);
 
 impl Created {
@@ -88,14 +90,14 @@ impl Drop for Created {
         for path in &self.0 {
             let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
             if !is_device {
-                // What was never created cannot be removed.
+                // Removing a file that was never created fails, which does not matter.
                 let _ = std::fs::remove_file(path);
             }
         }
     }
 }
 
-/// Why the volumes of the traces do not go onto those of the configuration.
+/// The reason why the volumes of the traces do not fit those of the configuration.
 fn misplaced(error: ReplayError) -> BoxError {
     let next = match &error {
         ReplayError::TooManyVolumes { .. } => {
@@ -107,12 +109,12 @@ fn misplaced(error: ReplayError) -> BoxError {
     format!("{error}; {next}").into()
 }
 
-/// Replays the traces against what a plan buys.
+/// Replays the traces against the purchases of a plan.
 pub struct Replayer<'a> {
     pub traces: &'a Traces,
     pub observer: &'a dyn Observer,
     pub cost: CostModel,
-    /// The devices.
+    /// The configured files and devices.
     pub base: Config,
     pub survey: Survey,
     pub queue_depth: u32,
@@ -120,14 +122,14 @@ pub struct Replayer<'a> {
 }
 
 impl<'a> Replayer<'a> {
-    /// Gives volumes whose files are to be created the size that the traces need.
+    /// Sets the sizes of volumes whose files are to be created, so that the traces fit.
     pub fn with_sizes(mut self) -> Result<Self, BoxError> {
         give_sizes(&mut self.base, &self.survey.volumes).map_err(misplaced)?;
         Ok(self)
     }
 
-    /// What a hierarchy whose tiers have these sizes does; `None`, with a note, where there is no
-    /// such cache.
+    /// Evaluates a hierarchy whose tiers have these sizes; `None`, with a note, if no such cache
+    /// can be built.
     pub fn judge(
         &self,
         hierarchy: &Hierarchy,
@@ -154,7 +156,7 @@ impl<'a> Replayer<'a> {
         let allowed = PlacementOptions { writes: Writes::Allowed, ..PlacementOptions::default() };
         let limits = forebay_replay::Target::limits(&target);
         let mut volumes = host.volumes().to_vec();
-        // Trims access no block: for the formulas they are not there, nor are they here.
+        // Trims access no block; neither the formulas nor this replay count them.
         volumes.iter_mut().for_each(|volume| volume.able.trim = false);
         let placement =
             Placement::new(&self.survey.volumes, &volumes, limits, allowed).map_err(misplaced)?;
@@ -178,7 +180,7 @@ impl<'a> Replayer<'a> {
         };
         let (cache, _) = host.cache();
         drop(target);
-        // What is dirty in files that go is worth nothing.
+        // If all files are removed anyway, there is no need to destage dirty blocks.
         let all_go = created.0.len() == local_paths(&config).len();
         let mode =
             if all_go && config.flash.is_some() { StopMode::Keep } else { StopMode::Destage };
@@ -198,8 +200,8 @@ impl<'a> Replayer<'a> {
     }
 }
 
-/// Gives volumes whose files are to be created the size that the volumes need that are replayed on
-/// them.
+/// Sets the sizes of volumes whose files are to be created, so that the volumes replayed on them
+/// fit.
 fn give_sizes(config: &mut Config, traced: &[VolumeSurvey]) -> Result<(), ReplayError> {
     let names: Vec<&str> = config.volume.iter().map(|volume| volume.name.as_str()).collect();
     for (traced, target) in traced.iter().zip(targets_of(traced, &names)?) {

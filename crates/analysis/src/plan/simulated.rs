@@ -1,4 +1,4 @@
-//! The shortlist of a plan, simulated.
+//! Simulates the shortlist of a plan.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use super::cache::{judged, label, sized};
 use super::{Basis, Evaluate, Question, Workload};
 use crate::{AnalysisError, Note, Observer, Traces, Unit};
 
-/// How often a simulation looks whether it is to stop, in requests.
+/// Number of requests between two checks of the stop flag.
 const CHECK_PERIOD: u64 = 1 << 16;
 
-/// Simulates what a plan buys, reading the traces again each time.
+/// Simulates the purchases of a plan, reading the traces again each time.
 pub struct Simulator<'a> {
     pub traces: &'a Traces,
     pub observer: &'a dyn Observer,
     pub cost: CostModel,
-    /// What the cache is, but for the sizes, the write policy and the devices.
+    /// The cache. The plan replaces its sizes, write policy and devices.
     pub cache: &'a Config,
-    /// By volume number.
+    /// The volumes, by number.
     pub volumes: Vec<TracedVolume>,
     pub requests: u64,
     pub duration: Nanos,
 }
 
 impl Simulator<'_> {
-    /// What a hierarchy whose tiers have these sizes does; `None`, with a note, where the
-    /// simulator has no such cache.
+    /// Evaluates a hierarchy whose tiers have these sizes; `None`, with a note, if the simulator
+    /// has no such cache.
     pub fn judge(
         &self,
         hierarchy: &Hierarchy,
@@ -66,7 +66,7 @@ impl Simulator<'_> {
                     self.observer.check()?;
                 }
                 done += 1;
-                // Trims access no block: for the formulas they are not there, nor are they here.
+                // Trims access no block; neither the formulas nor this simulation count them.
                 if request.op != Op::Trim {
                     simulation.add(&within(&request, &self.volumes))?;
                 }
@@ -78,7 +78,7 @@ impl Simulator<'_> {
         Ok(Some(judged(&run, &self.cost, sizes.len(), self.duration)))
     }
 
-    /// The cache of these tiers on devices as the catalogue has them.
+    /// The cache with these tiers, on devices as in the catalogue.
     fn scenario(&self, hierarchy: &Hierarchy, sizes: &[Units]) -> Result<Scenario, BoxError> {
         let config = sized(self.cache, hierarchy, sizes, &self.cost)?;
         let mut scenario = Scenario::new(&config, &self.volumes, &Defaults::default())?;
@@ -95,9 +95,9 @@ impl Simulator<'_> {
 }
 
 impl Question {
-    /// What the configured cache writes to flash, as a share of what the formulas count: by one simulation, of
-    /// the fastest two tiers that the largest budget buys, whatever they wear. 1 where nothing is configured, or
-    /// no limit asks for it.
+    /// Bytes that the configured cache writes to flash, as a fraction of those that the formulas
+    /// count. Determined by one simulation of the fastest two tiers that the largest budget buys,
+    /// regardless of wear. 1 if no cache is configured or no limit needs the value.
     pub(super) fn flash_writes(
         &self,
         basis: &Basis,
@@ -150,7 +150,7 @@ impl Question {
         }
     }
 
-    /// The volumes as a simulation has them, in whole blocks.
+    /// The volumes for a simulation, in whole blocks.
     fn volumes(&self, workload: &Workload) -> Vec<TracedVolume> {
         let block = self.options.cost.block_size.bytes();
         let number = |at: usize| forebay_block::Volume(at as u32);
@@ -162,7 +162,7 @@ impl Question {
     }
 }
 
-/// The cache that is simulated.
+/// The cache to simulate.
 pub fn simulated_cache(configured: Option<&Config>) -> Result<Config, AnalysisError> {
     let usual = Config::from_toml("[flash]\npath = 'simulated'\n")?;
     let Some(mut config) = configured.cloned() else { return Ok(usual) };
@@ -170,8 +170,8 @@ pub fn simulated_cache(configured: Option<&Config>) -> Result<Config, AnalysisEr
     Ok(config)
 }
 
-/// As in the formulas: one block after another, each as long as the catalogue says, whether they
-/// lie side by side or not.
+/// A device as in the formulas: it serves one block after another, each in the time that the
+/// catalogue gives, whether the blocks are adjacent or not.
 fn profile(device: &Device, cost: &CostModel) -> Profile {
     let block = cost.block_size.bytes() as f64;
     let rate = |us: f64| if us > 0.0 { (block / us * 1e6).round().max(1.0) as u64 } else { 0 };
@@ -187,7 +187,8 @@ fn nanos(us: f64) -> Nanos {
     Nanos((us * 1e3).round() as u64)
 }
 
-/// A trace that is read a second time is the same, but for a file that grew meanwhile.
+/// Cuts a request to its volume. It only changes requests of a file that has grown since the first
+/// reading.
 fn within(request: &Request, volumes: &[TracedVolume]) -> Request {
     let size = volumes.get(request.volume.0 as usize).map_or(0, |v| v.bytes);
     let offset = request.offset.min(size);

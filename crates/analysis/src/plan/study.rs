@@ -1,4 +1,4 @@
-//! Which shape of cache wins? Every combination of two tiers under a range of budgets, for each
+//! Which shape of cache wins? Every combination of two tiers, with a range of budgets, for each
 //! trace alone (Bhandari 2024, figures 3.4 to 3.6).
 
 mod document;
@@ -16,28 +16,28 @@ use serde::{Deserialize, Serialize};
 use crate::{AnalysisError, Note, Observer, Traces, Unit};
 pub use document::{Case, Document, OfCombination, OfPolicy, OfTrace, Row, Winners};
 
-/// The policies that are studied, in the order of the answer.
+/// The policies to study, in the order of the answer.
 const POLICIES: [WritePolicy; 2] = [WritePolicy::WriteThrough, WritePolicy::WriteBack];
 
-/// What is asked.
+/// Which shape of cache wins.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The traces, each studied alone.
+    /// The traces; each is studied alone.
     pub traces: Traces,
     /// The devices.
     pub catalogue: Catalogue,
-    /// What may be combined; those of two tiers are studied.
+    /// The allowed combinations; only those of two tiers are studied.
     pub combinations: Vec<Combination>,
-    /// How many budgets, evenly spaced up to what all data in DRAM would cost.
+    /// Number of budgets, evenly spaced up to the cost of DRAM for all data.
     pub budgets: u64,
-    /// How sizes become dollars.
+    /// How sizes translate to dollars.
     pub cost: CostModel,
-    /// How Cydonia searches, to be compared with every size.
+    /// How Cydonia searches, for comparison with the exhaustive search.
     pub cydonia: CydoniaOptions,
-    /// The share of the blocks that is looked at; all if none.
+    /// The share of the blocks to sample; `None`: all blocks.
     pub sample_rate: Option<f64>,
-    /// A file that keeps the traces that are finished: those that it has are taken from it, others
-    /// are added.
+    /// A file that keeps the results of finished traces: results in it are reused, and new results
+    /// are appended.
     pub resume: Option<PathBuf>,
 }
 
@@ -46,61 +46,60 @@ pub struct Question {
 pub struct Answer {
     /// Combinations of two tiers.
     pub combinations: Vec<Combination>,
-    /// Budgets, as shares of what all data in DRAM would cost.
+    /// The budgets, as fractions of the cost of DRAM for all data.
     pub scaled_budgets: Vec<f64>,
-    /// How many evaluations Cydonia had at most.
+    /// Largest number of evaluations that Cydonia could use.
     pub evaluations_max: u64,
-    /// In the order of the files.
+    /// The traces, in the order of the files.
     traces: Vec<Studied>,
 }
 
 /// A trace that was studied.
 #[derive(Serialize, Deserialize, Debug)]
 struct Studied {
-    /// What results it belongs to: they can be gone on with only if nothing else was asked.
+    /// The question that the results answer: they can be reused only for an equal question.
     asked: Asked,
     trace: String,
     requests: u64,
     accesses: u64,
     footprint_bytes: u64,
-    /// What DRAM for all data would cost.
+    /// Cost of DRAM for all data of the trace.
     full_cost_usd: f64,
-    /// How long the exhaustive searches and Cydonia's took, of both policies.
+    /// Seconds that the exhaustive searches and Cydonia's took, for both policies.
     search_s: f64,
-    /// By policy, combination and budget; none where a budget buys nothing.
+    /// The points by policy, combination and budget; `None` if the budget buys nothing.
     points: Vec<Vec<Vec<Option<StudyPoint>>>>,
 }
 
-/// What decides about the results of a trace.
+/// Everything that determines the results of a trace.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Clone, Debug)]
 struct Asked {
     /// Forebay's version.
     version: String,
     path: String,
     bytes: u64,
-    /// When the file was changed last, in nanoseconds since 1970.
+    /// When the file was last changed, in nanoseconds since 1970.
     modified_ns: u128,
-    /// Every option of reading traces.
+    /// All options of reading traces.
     reading: String,
     budgets: u64,
     evaluations: u64,
     block_size: u64,
     sample: Option<String>,
     metadata: Vec<u64>,
-    /// The memory that budgets are shares of the price of.
+    /// The memory whose price is the basis of the budgets.
     reference: String,
     /// The devices of each combination, with their prices and latencies.
     hierarchies: Vec<String>,
 }
 
 impl Question {
-    /// Studies trace after trace; those that the file of [`resume`](Self::resume) has are taken
-    /// from there.
+    /// Studies one trace after another; results in the file [`resume`](Self::resume) are reused.
     ///
     /// # Errors
-    /// If no combination has two tiers, a trace cannot be read, the file to resume from is not
-    /// that of a study or cannot be written, or the observer stops it. Traces that are finished
-    /// are in that file.
+    /// If no combination has two tiers, a trace cannot be read, the file to resume from is not that
+    /// of a study or cannot be written, or the observer stops the work. The file then contains the
+    /// traces that are finished.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
         let two = self.combinations.iter().filter(|c| c.tiers.len() == 2);
         let combinations: Vec<Combination> = two.cloned().collect();
@@ -200,7 +199,7 @@ impl Question {
         answer: &Answer,
         observer: &dyn Observer,
     ) -> Result<Vec<Vec<Vec<Option<StudyPoint>>>>, AnalysisError> {
-        // A hair more, so that rounding does not cost a budget its last unit.
+        // Slightly more, so that rounding does not cost a budget its last unit.
         let full_usd = full_usd(profile, &self.catalogue, &self.cost) * (1.0 + 1e-9);
         let budgets = &answer.scaled_budgets;
         let searches = POLICIES.len() * answer.combinations.len() * budgets.len();
@@ -231,7 +230,7 @@ impl Answer {
         self.traces.iter().flat_map(move |t| t.points[policy][combination].iter().flatten())
     }
 
-    /// How long the searches took.
+    /// The total time of the searches.
     fn search_time(&self) -> Duration {
         Duration::from_secs_f64(self.traces.iter().map(|t| t.search_s).sum())
     }

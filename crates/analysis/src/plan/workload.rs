@@ -1,4 +1,4 @@
-//! Measuring the workload of a plan.
+//! Measures the workload of a plan.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::{Evaluate, Question};
 use crate::note::tell_not_sampled;
 use crate::{AnalysisError, Described, Observer};
 
-/// A workload that was measured, once for any number of plans.
+/// A workload, measured once for any number of plans.
 #[derive(Debug)]
 pub struct Workload {
-    /// Hits by size, shared by all plans made of it.
+    /// Hits by cache size, shared by all plans made from it.
     pub profile: Arc<Profile>,
-    /// What was read.
+    /// The description of the traces.
     pub described: Described,
     /// Extents of the volumes; empty if nothing is simulated or replayed.
     pub(super) survey: Survey,
@@ -25,7 +25,7 @@ impl Question {
     /// Reads the traces, once.
     ///
     /// # Errors
-    /// If they cannot be read or measured, or the observer stops it.
+    /// If the traces cannot be read or measured, or the observer stops the work.
     pub fn measure(&self, observer: &dyn Observer) -> Result<Workload, AnalysisError> {
         let mut profile = ProfileBuilder::new(ProfileOptions {
             block_size: self.options.cost.block_size,

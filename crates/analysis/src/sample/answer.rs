@@ -1,4 +1,4 @@
-//! What taking samples answers.
+//! The answer to which samples were taken.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,24 +11,24 @@ use super::PLAIN_BITS;
 use super::measure::{HitRatioError, Measured};
 use crate::Columns;
 
-/// The answer.
+/// The samples, and how close they are to the trace.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The trace's name.
     pub name: String,
     /// How the (first) sample was taken.
     pub spec: SampleSpec,
-    /// What the whole trace is measured by.
+    /// The measurements of the whole trace.
     pub full: Measured,
-    /// One, or as many as were asked for.
+    /// One sample, or as many as were requested.
     pub samples: Vec<Sampled>,
-    /// Samples of regions of other sizes, if they were asked for.
+    /// Samples with regions of other sizes, if requested.
     pub compared: Vec<Compared>,
-    /// What it was chosen of, if it was.
+    /// The samples from which the best was chosen, if there were several.
     pub candidates: Vec<Candidate>,
 }
 
-/// A sample that might have been taken.
+/// A sample that was taken as a candidate.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
     /// Region size: 4 KiB shifted left by this number of bits.
@@ -73,8 +73,9 @@ impl Candidate {
     }
 }
 
-/// The place of the one with the lowest total error; of those whose hit ratios are off by no more than
-/// `hit_ratio_error_max`, if there are any. What each was found by is in the same place of `measured`.
+/// Index of the candidate with the lowest total error. If there are candidates whose hit ratios are
+/// off by at most `hit_ratio_error_max`, only these count. `measured` contains the measurements of
+/// each candidate, at the same index.
 pub(super) fn best(
     candidates: &[Candidate],
     measured: &[Measured],
@@ -82,7 +83,8 @@ pub(super) fn best(
 ) -> usize {
     let rank = |at: usize| {
         let candidate = &candidates[at];
-        // One without an access is wrong by the whole in everything, which others may exceed.
+        // The error of a sample without accesses is 100 % everywhere, which the error of others may
+        // exceed.
         let is_empty = measured[at].is_without_accesses();
         let none = HitRatioError::default();
         let is_off =
@@ -103,21 +105,21 @@ pub struct Sampled {
     pub rate: f64,
     /// Share of the requests of the trace.
     pub request_ratio: f64,
-    /// Means, with their errors.
+    /// Mean features, with their errors.
     pub features: Vec<FeatureError>,
     /// Quantiles, with their errors.
     pub quantiles: Vec<FeatureError>,
-    /// Mean error of the features, a fraction.
+    /// Mean error of the features, as a fraction.
     pub mean_error: f64,
     /// Errors of the hit ratios.
     pub hit_ratio_error: HitRatioError,
-    /// What it is measured by.
+    /// The measurements of the sample.
     pub measured: Measured,
-    /// What removing regions did, if it was asked for.
+    /// The effect of removing regions, if requested.
     pub reduction: Option<Reduced>,
 }
 
-/// What a reduction did.
+/// The effect of a reduction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Reduced {
     /// Regions before the reduction.
@@ -134,7 +136,7 @@ pub struct Reduced {
     pub curve: Vec<Checkpoint>,
 }
 
-/// A reduction after a number of removals.
+/// The state of a reduction after a number of removals.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Checkpoint {
     /// Number of removed regions.
@@ -157,7 +159,7 @@ impl Checkpoint {
     }
 }
 
-/// A sample of regions of another size.
+/// A sample with regions of another size.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
     /// Region size: 4 KiB shifted left by this number of bits.
@@ -199,7 +201,7 @@ impl Sampled {
         }
     }
 
-    /// This sample as the outcome of a reduction.
+    /// Makes this sample the result of a reduction of `before`.
     pub(super) fn reduced(
         mut self,
         before: Sampled,
@@ -218,18 +220,18 @@ impl Sampled {
     }
 }
 
-/// The mean error of some features, a fraction.
+/// The mean error of some features, as a fraction.
 pub fn mean(features: &[FeatureError]) -> f64 {
     features.iter().map(|f| f.error).sum::<f64>() / features.len().max(1) as f64
 }
 
 impl Answer {
-    /// The sample that the thesis takes, of what was chosen from.
+    /// The candidate with the region size of the thesis, if there is one.
     pub fn plain(&self) -> Option<&Candidate> {
         self.candidates.iter().find(|c| c.bits == PLAIN_BITS)
     }
 
-    /// Every feature of every sample.
+    /// A row for every feature of every sample.
     pub fn rows(&self) -> Columns {
         Columns::from_rows(self.samples.iter().flat_map(|s| {
             s.features.iter().chain(&s.quantiles).map(|f| Row {

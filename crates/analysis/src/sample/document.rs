@@ -1,4 +1,4 @@
-//! Samples for programs: the JSON document.
+//! Samples as a JSON document.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::{Answer, Candidate, Compared, Reduced, Sampled, mean};
 use super::measure::HitRatioError;
 
-/// Points of a curve.
+/// Number of points of a curve.
 const POINTS: usize = 200;
 
 /// The JSON document: the first sample, and all of them if there are several.
@@ -47,7 +47,7 @@ pub struct Document {
     pub plain: Option<Candidate>,
 }
 
-/// What is said of a sample.
+/// The results for a sample.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SampleDocument {
     /// The file of the sample.
@@ -87,7 +87,7 @@ pub struct Value {
 }
 
 impl Answer {
-    /// For programs.
+    /// The answer as a JSON document.
     ///
     /// # Panics
     /// If there is no sample.

@@ -1,4 +1,5 @@
-//! What a trace and its samples are measured by: mean features, quantiles, hit ratios.
+//! The measures by which a trace and its samples are compared: mean features, quantiles, hit
+//! ratios.
 
 use forebay_block::{Nanos, Op, Request};
 use forebay_locality::{LocalityOptions, ReuseHistogram, Sampling, WorkloadLocality};
@@ -8,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::AnalysisError;
 
-/// Cache sizes at which hit ratios are compared, evenly from nothing to where the curve ends.
+/// Number of cache sizes at which hit ratios are compared, evenly spaced up to the end of the
+/// curve.
 const SIZES: u64 = 100;
 
 /// Measures a trace, request by request.
@@ -19,7 +21,7 @@ pub(super) struct Measure {
     requests: u64,
 }
 
-/// What was measured.
+/// The measurements of a trace or a sample.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Sums.
@@ -28,12 +30,13 @@ pub struct Measured {
     pub quantiles: Quantiles,
     /// Reuse distances (TRD) of 4 KiB blocks.
     pub reuse: ReuseHistogram,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
 }
 
 impl Measure {
-    /// Nothing measured yet; with a bound, hit ratios are estimated from that number of blocks.
+    /// Starts a measurement. With `max_blocks`, hit ratios are estimated from at most that number
+    /// of blocks.
     pub fn new(max_blocks: Option<u64>) -> Result<Measure, AnalysisError> {
         let sampling = max_blocks.map_or(Sampling::All, Sampling::MaxBlocks);
         let options = LocalityOptions { sampling, ..LocalityOptions::default() };
@@ -45,7 +48,7 @@ impl Measure {
         })
     }
 
-    /// Counts a request.
+    /// Adds a request, which came `gap` after the one before.
     pub fn add(&mut self, request: &Request, gap: Nanos) -> Result<(), AnalysisError> {
         self.moments.add(request, gap);
         self.quantiles.add(request, gap);
@@ -53,13 +56,13 @@ impl Measure {
         Ok(self.locality.add(request)?)
     }
 
-    /// Counts the requests of a sample.
+    /// Adds the requests of a sample.
     pub fn add_sample(&mut self, batch: &Batch) -> Result<(), AnalysisError> {
         (0..batch.len())
             .try_for_each(|i| self.add(&batch.request(i), batch.gap(i).unwrap_or(Nanos(0))))
     }
 
-    /// What was measured.
+    /// Returns the measurements.
     pub fn finish(self) -> Result<Measured, AnalysisError> {
         let Measure { moments, quantiles, locality, requests } = self;
         let reuse = locality.finish()?.all.unwrap_or_default();
@@ -67,7 +70,7 @@ impl Measure {
     }
 }
 
-/// How far off hit ratios are: the mean over cache sizes of the difference; fractions.
+/// Difference of hit ratios: the mean over cache sizes of the absolute difference, as a fraction.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HitRatioError {
     /// Error for reads.
@@ -79,7 +82,7 @@ pub struct HitRatioError {
 }
 
 impl HitRatioError {
-    /// Whether each is at most `most`, or was above it already and is no further off than `before`.
+    /// Whether each error is at most `most`, or no larger than it was `before`.
     pub fn within(&self, most: f64, before: HitRatioError) -> bool {
         let pairs = [(self.read, before.read), (self.write, before.write), (self.all, before.all)];
         pairs.into_iter().all(|(now, before)| now <= most.max(before))
@@ -87,22 +90,23 @@ impl HitRatioError {
 }
 
 impl Measured {
-    /// Whether nothing was read or written; trims and flushes may have been counted.
+    /// Whether there were no reads or writes; trims and flushes may have been counted.
     pub fn is_without_accesses(&self) -> bool {
         self.moments.read.requests + self.moments.write.requests == 0
     }
 
-    /// The mean features, each with its error against the full trace.
+    /// The mean features, with their errors relative to the full trace.
     pub fn features(&self, full: &Measured) -> Vec<FeatureError> {
         full.moments.compare(&self.moments)
     }
 
-    /// The mean of those errors, a fraction.
+    /// The mean of the features' errors, as a fraction.
     pub fn mean_error(&self, full: &Measured) -> f64 {
         mean_error(&full.moments.features(), &self.moments.features())
     }
 
-    /// Compares hit ratios with those of the full trace, at caches scaled by the sample's rate.
+    /// Compares hit ratios with those of the full trace, with cache sizes scaled by the sample's
+    /// rate.
     pub fn hit_ratio_error(&self, full: &Measured, rate: f64) -> HitRatioError {
         let end = full.reuse.max_distance().map_or(1, |d| d + 1);
         let mut sum = [0.0; 3];
@@ -118,7 +122,7 @@ impl Measured {
         HitRatioError { read, write, all }
     }
 
-    /// What a reduction minimises: the mean over features and hit ratios.
+    /// The value that a reduction minimises: the mean error over features and hit ratios.
     pub fn total_error(&self, full: &Measured, rate: f64) -> f64 {
         let features = self.mean_error(full) * FEATURES.len() as f64;
         let h = self.hit_ratio_error(full, rate);

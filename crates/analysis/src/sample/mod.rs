@@ -20,61 +20,63 @@ pub use document::{Document, SampleDocument, Value};
 use measure::Measure;
 pub use measure::{HitRatioError, Measured};
 
-/// Bits of the samples that are taken to compare.
+/// Bits of the samples that are taken for comparison.
 const COMPARED_BITS: [u32; 4] = [0, 1, 2, 4];
-/// The region of the thesis, 64 KiB.
+/// Region size of the thesis, 64 KiB, in bits.
 pub const PLAIN_BITS: u32 = 4;
-/// Sizes of regions among which the best sample is chosen by default; `docs/sampling.md` has what that
-/// gains.
+/// Default region sizes, in bits, among which the best sample is chosen; `docs/sampling.md` shows
+/// the gain.
 pub const SEARCHED_BITS: [u32; 5] = [4, 5, 6, 7, 8];
-/// Samples of each size of regions among which the best is chosen by default.
+/// Default number of samples for each region size from which the best is chosen.
 pub const SEARCHED_SEEDS: u32 = 8;
-/// The best of them is reduced to this share of its rate at most.
+/// By default, the best sample is reduced to no less than this fraction of its rate.
 pub const SEARCHED_TARGET: f64 = 0.7;
-/// And no further than that its hit ratios stay so close.
+/// By default, a reduction must keep the error of the hit ratios within this.
 pub const HIT_RATIO_AIM: f64 = 0.02;
-/// Samples that are taken at a time at most, each into a file.
+/// Largest number of samples that are taken at a time, each into its own file.
 pub const SAMPLES_MAX: u64 = 1000;
 
-/// What is asked.
+/// Which samples of a trace to take.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The whole.
+    /// The traces to sample.
     pub traces: Traces,
     /// The fraction of regions to keep.
     pub rate: f64,
-    /// Sizes of regions to try: 4 KiB shifted by each of these.
+    /// Region sizes to try: 4 KiB shifted left by each of these.
     pub bits: Vec<u32>,
-    /// Samples of each size to choose the best of, of seeds from `seed` on.
+    /// Number of candidates for each region size, with consecutive seeds from `seed`.
     pub best_of: u32,
-    /// Samples without a region in common, where none is chosen.
+    /// Number of samples to write, without a region in common; only without candidates.
     pub samples: u32,
-    /// Another seed is another sample.
+    /// The first seed; another seed gives another sample.
     pub seed: u64,
-    /// Samples whose hit ratios are off by no more are better than all others.
+    /// Candidates whose hit ratios are off by at most this are preferred to all others.
     pub hit_ratio_aim: Option<f64>,
-    /// Remove further regions while that brings the features closer.
+    /// How to remove further regions as long as that reduces the error of the features.
     pub reduce: Option<Reduce>,
-    /// Also take samples of regions of other sizes, to compare.
+    /// Whether to take samples with other region sizes as well, for comparison.
     pub compare: bool,
-    /// Most blocks on which the hit ratios of the whole are measured, in bounded memory.
+    /// Largest number of blocks on which the hit ratios of the whole trace are measured, to bound
+    /// memory.
     pub max_blocks: Option<u64>,
-    /// The sample, in Forebay's format; of several the files are `NAME-1.parquet` and so on.
+    /// The file of the sample, in Forebay's format. Several samples go to `NAME-1.parquet` and so
+    /// on.
     pub output: PathBuf,
 }
 
-/// How far a sample is reduced.
+/// How far to reduce a sample.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Reduce {
-    /// Not below this rate.
+    /// The lowest allowed rate.
     pub target_rate: f64,
-    /// Hit ratios may not be off by more, unless they were so before; none: they count like any
-    /// feature.
+    /// Largest allowed error of the hit ratios; an error that was larger before must not grow.
+    /// `None`: hit ratios count like any feature.
     pub hit_ratio_error_max: Option<f64>,
 }
 
 impl Question {
-    /// The closest of 40 samples, reduced as far as its hit ratios stay close.
+    /// A question about the closest of 40 samples, reduced as far as its hit ratios stay close.
     pub fn new(traces: Traces, rate: f64, output: PathBuf) -> Self {
         let hit_ratio_aim = Some(HIT_RATIO_AIM);
         Self {
@@ -95,10 +97,10 @@ impl Question {
         }
     }
 
-    /// Refuses what cannot be, before traces are read.
+    /// Rejects an impossible question before traces are read.
     ///
     /// # Errors
-    /// If there is no such sample, or too many are taken at a time.
+    /// If no such sample can be taken, or too many are requested at a time.
     pub fn check(&self) -> Result<(), AnalysisError> {
         let impossible = |what| Err(AnalysisError::Impossible(what));
         if self.reduce.is_some_and(|reduce| reduce.target_rate >= self.rate) {
@@ -111,7 +113,7 @@ impl Question {
             );
         }
         for &bits in &self.bits {
-            // Also says whether there are that many.
+            // This also checks that the rate allows that number of samples.
             let (rate, seed, number) = (self.rate, self.seed, self.samples.saturating_sub(1));
             Sampler::new(SampleSpec { rate, bits, seed, number })?;
         }
@@ -122,7 +124,7 @@ impl Question {
         }
     }
 
-    /// The files that are written.
+    /// The files to write.
     pub fn outputs(&self) -> Vec<PathBuf> {
         if self.samples == 1 {
             return vec![self.output.clone()];
@@ -132,7 +134,7 @@ impl Question {
         (1..=self.samples).map(name).collect()
     }
 
-    /// The samples to take: all that are asked for, or those to choose one of.
+    /// The samples to take: all that are requested, or the candidates.
     fn specs(&self) -> Vec<SampleSpec> {
         let spec = SampleSpec { rate: self.rate, bits: 0, seed: self.seed, number: 0 };
         let of_bits = |&bits: &u32| {
@@ -147,8 +149,8 @@ impl Question {
     /// Reads the traces, once, takes the samples and writes them.
     ///
     /// # Errors
-    /// If the question cannot be, the traces cannot be read, there is nothing in them or in a
-    /// sample, a file cannot be written, or the observer stops it.
+    /// If [`check`](Self::check) fails, the traces cannot be read, the traces or a sample contain
+    /// nothing, a file cannot be written, or the observer stops the work.
     pub fn ask(&self, observer: &dyn Observer) -> Result<Answer, AnalysisError> {
         self.check()?;
         let (outputs, specs) = (self.outputs(), self.specs());
@@ -163,14 +165,16 @@ impl Question {
         })
     }
 
-    /// Takes the samples; `directory` is for those that are not yet what was asked for.
+    /// Takes the samples. `directory` is for temporary files: candidates and samples not yet
+    /// reduced.
     fn ask_in(
         &self,
         directory: Option<&Path>,
         (outputs, specs, choice): (Vec<PathBuf>, Vec<SampleSpec>, bool),
         observer: &dyn Observer,
     ) -> Result<Answer, AnalysisError> {
-        // Where the samples go first: reduced ones are read again, and of several one is taken.
+        // Samples go to temporary files first if they are read again for a reduction or if one is
+        // chosen.
         let first: Vec<PathBuf> = match directory {
             Some(directory) => {
                 (0..specs.len()).map(|i| directory.join(format!("{i}.parquet"))).collect()
@@ -228,7 +232,7 @@ impl Question {
     }
 }
 
-/// A directory beside the output, which goes when the work ends.
+/// Creates a directory next to the output that is removed when the work ends.
 fn scratch(output: &Path) -> Result<tempfile::TempDir, AnalysisError> {
     let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -239,7 +243,7 @@ fn scratch(output: &Path) -> Result<tempfile::TempDir, AnalysisError> {
     })
 }
 
-/// Names the output in the place of a file in the scratch directory, which users never see.
+/// Replaces the name of a file in the scratch directory, which users never see, with the output's.
 fn without_scratch(error: AnalysisError, scratch: &Path, output: &Path) -> AnalysisError {
     let named = |path: PathBuf| if path.starts_with(scratch) { output.to_owned() } else { path };
     match error {
@@ -253,23 +257,23 @@ fn without_scratch(error: AnalysisError, scratch: &Path, output: &Path) -> Analy
     }
 }
 
-/// What the first pass over the trace gives.
+/// The results of the first pass over the trace.
 struct Taken {
     full: Measured,
     samples: Vec<Measured>,
-    /// With the bits of their regions.
+    /// Measurements of other region sizes, by bits.
     compared: Vec<(u32, Measured)>,
 }
 
-/// The first pass over the trace: everything that each request is added to.
+/// The first pass over the trace: everything to which each request is added.
 struct Pass {
     full: Measure,
     samples: Vec<(Sampler, Measure, ParquetTraceWriter)>,
-    /// With the bits of their regions.
+    /// Samplers of other region sizes, by bits.
     compared: Vec<(u32, Sampler, Measure)>,
     /// The time of the last request.
     last: Option<Nanos>,
-    /// What of a batch is in a sample.
+    /// The part of a batch that is in a sample.
     part: Batch,
 }
 
@@ -334,7 +338,7 @@ impl Pass {
         if full.is_without_accesses() {
             return Err(AnalysisError::NoAccesses);
         }
-        // The same hash decides again about regions that have passed it.
+        // The same hash would select the same regions again.
         let same = |of: &&SampleInfo| {
             specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed))
         };
@@ -381,7 +385,7 @@ fn take(
     pass.finish(question, specs, &traces)
 }
 
-/// What is known of a sample is what is known of its trace, and where it comes from.
+/// The metadata of a sample: that of its trace, plus its provenance.
 fn provenance(question: &Question, spec: SampleSpec, traces: &Described) -> Metadata {
     let mut metadata = traces.metadata.clone();
     metadata.provenance.push(format!(
@@ -396,7 +400,7 @@ fn provenance(question: &Question, spec: SampleSpec, traces: &Described) -> Meta
     metadata
 }
 
-/// Reads a sample from beginning to end.
+/// Reads a sample from beginning to end, batch by batch.
 fn each_part(
     sample: &Path,
     observer: &dyn Observer,

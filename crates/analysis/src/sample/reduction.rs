@@ -1,4 +1,4 @@
-//! Removing regions from a sample, as far as it gains.
+//! Removes regions from a sample as long as that makes it more similar to the trace.
 
 use std::path::Path;
 
@@ -12,28 +12,28 @@ use super::each_part;
 use super::measure::{Measure, Measured};
 use crate::{AnalysisError, Observer, Unit};
 
-/// Lengths of the reduction at which hit ratios are looked at, too.
+/// Number of lengths of the reduction at which hit ratios are measured as well.
 const CHECKPOINTS: usize = 16;
 
-/// Which sample to reduce.
+/// A sample to reduce.
 pub(super) struct Job<'a> {
     /// The sample.
     pub sample: &'a Path,
-    /// Where the reduced one goes.
+    /// The file of the reduced sample.
     pub output: &'a Path,
     /// Bytes of a region.
     pub region_bytes: u64,
     /// The sample's rate.
     pub rate: f64,
-    /// The rate not to fall below.
+    /// The lowest allowed rate.
     pub target: f64,
-    /// Hit ratios may not be off by more, unless they were so before; none: they count like any
-    /// feature.
+    /// Largest allowed error of the hit ratios; an error that was larger before must not grow.
+    /// `None`: hit ratios count like any feature.
     pub hit_ratio_error_max: Option<f64>,
 }
 
-/// Removes regions while the features gain, then takes as many of the removals as make the mean
-/// error lowest with the hit ratios counted, and writes what is left.
+/// Removes regions while the features gain, then keeps the number of removals with the lowest error
+/// that the limit on hit ratios allows, and writes the remaining sample.
 pub(super) fn reduce(
     job: &Job<'_>,
     full: &Measured,
@@ -80,8 +80,8 @@ pub(super) fn reduce(
     ))
 }
 
-/// The place of the checkpoint that is lowest in something, of those that hold; the first, without
-/// removals, always does.
+/// Index of the checkpoint with the lowest value of `of`, among those for which `holds` is true.
+/// The first, without removals, always qualifies.
 fn lowest(
     checkpoints: &[Checkpoint],
     holds: impl Fn(&Checkpoint) -> bool,
@@ -91,7 +91,7 @@ fn lowest(
     holding.min_by(|&a, &b| of(&checkpoints[a]).total_cmp(&of(&checkpoints[b]))).unwrap_or(0)
 }
 
-/// Numbers of removals to look at: none, all, and some between.
+/// The numbers of removals to measure: none, all, and some in between.
 fn lengths(reduction: &Reduction) -> Vec<usize> {
     let all = reduction.steps.len();
     let mut lengths: Vec<usize> = (0..=CHECKPOINTS).map(|i| all * i / CHECKPOINTS).collect();
@@ -99,7 +99,7 @@ fn lengths(reduction: &Reduction) -> Vec<usize> {
     lengths
 }
 
-/// What a number of removals leaves, measured.
+/// Measures the sample after each of these numbers of removals.
 fn try_lengths(
     job: &Job<'_>,
     removed: &RegionSet,

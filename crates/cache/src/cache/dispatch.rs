@@ -12,6 +12,7 @@ use crate::flash_condition::Jam;
 use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::pass_through::Others;
+use crate::shard::RegionMove;
 use crate::shard::{Forgotten, Shard};
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
@@ -328,8 +329,8 @@ impl Cache {
                     position,
                     checksum,
                 );
-                if let Some((from, to)) = moved {
-                    self.destages.follow(&mut self.world, &mut self.cleaner, (from, to));
+                if let Some(regions) = moved {
+                    self.destages.follow(&mut self.world, &mut self.cleaner, regions);
                 }
             }
             RecordEvent::AppendFailed { ticket, error } => {
@@ -341,10 +342,10 @@ impl Cache {
                 self.world.shards[n].append_refused(&mut shard_context!(self.world), t);
             }
             RecordEvent::Moved { ticket, key, position, from, region, result } => {
-                self.cleaner.note_moved(from, region);
+                let regions = RegionMove { from, to: region };
+                self.cleaner.note_moved(regions);
                 let tiers = &mut self.world.shards[Ticket::mapping(ticket)].tiers;
-                let (regions, good) = ((from, region), result.is_ok());
-                tiers.flash.moved(&mut tiers.blocks, key, position, regions, good);
+                tiers.flash.moved(&mut tiers.blocks, key, position, regions, result.is_ok());
             }
             RecordEvent::Unmapped { key, position } => {
                 let n = self.world.shard_of_key(key);

@@ -1,6 +1,9 @@
 //! The account of the current destage of everything: what it could not read, and what it has tried.
 
+use forebay_flash::RegionIndex;
+
 use super::FAILURES_MAX;
+use crate::shard::RegionMove;
 
 /// See the module.
 #[derive(Debug)]
@@ -26,23 +29,23 @@ impl Account {
     }
 
     /// The destage could not read all of the region's records.
-    pub fn note_unread(&mut self, region: u32) {
-        self.unread[region as usize] = true;
+    pub fn note_unread(&mut self, region: RegionIndex) {
+        self.unread[region.index()] = true;
     }
 
     /// Records have moved from one region to another; unreadable ones may be among them.
-    pub fn note_moved(&mut self, from: u32, to: u32) {
-        self.unread[to as usize] |= self.unread[from as usize];
+    pub fn note_moved(&mut self, RegionMove { from, to }: RegionMove) {
+        self.unread[to.index()] |= self.unread[from.index()];
     }
 
     /// Whether the destage could not read all of the region's records.
-    pub fn has_unread(&self, region: u32) -> bool {
-        self.unread[region as usize]
+    pub fn has_unread(&self, region: RegionIndex) -> bool {
+        self.unread[region.index()]
     }
 
     /// The region could not be destaged; returns whether this destage gives it up.
-    pub fn note_failed(&mut self, region: u32) -> bool {
-        let tries = &mut self.tries[region as usize];
+    pub fn note_failed(&mut self, region: RegionIndex) -> bool {
+        let tries = &mut self.tries[region.index()];
         *tries += 1;
         *tries >= FAILURES_MAX
     }
@@ -56,10 +59,10 @@ mod tests {
     fn a_destage_gives_up_a_region_alone_and_the_next_tries_it_again() {
         let mut account = Account::new(4);
         for n in 1..=FAILURES_MAX {
-            assert_eq!(account.note_failed(2), n == FAILURES_MAX);
+            assert_eq!(account.note_failed(RegionIndex(2)), n == FAILURES_MAX);
         }
-        assert!(!account.note_failed(1));
+        assert!(!account.note_failed(RegionIndex(1)));
         account.clear();
-        assert!(!account.note_failed(2));
+        assert!(!account.note_failed(RegionIndex(2)));
     }
 }

@@ -4,8 +4,8 @@
 
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
-use forebay_flash::BatchSequence;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{BatchSequence, RegionIndex};
 
 use super::{Cleaning, Phase, Surroundings, Work, Writing};
 use crate::cache::VOLUMES_MAX;
@@ -156,7 +156,7 @@ impl LateWrites {
         &mut self,
         active: &mut Cleaning,
         s: &mut Surroundings<'_>,
-        may_settle: impl FnOnce(&World, u32, VolumeSet, VolumeSet) -> bool,
+        may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
         let Phase::Writing(writing) = &mut active.phase else { return false };
         let Writing { since, shards, .. } = *writing;
@@ -342,7 +342,7 @@ mod tests {
     fn writing() -> Cache {
         let mut cache = Cache::new(CacheConfig::dram_only(4));
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.choose(tiers, Target::Region(0), false, VolumeSet::EMPTY);
+        destager.choose(tiers, Target::Region(RegionIndex(0)), false, VolumeSet::EMPTY);
         assert!(destager.choose_step(tiers, &mut shard_context!(cache.world)));
         destager.begin(VolumeSet::EMPTY, true, VolumeSet::EMPTY);
         cache

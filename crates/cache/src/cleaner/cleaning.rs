@@ -5,7 +5,7 @@
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BatchSequence, Layout, MoveRoom};
+use forebay_flash::{BatchSequence, Layout, MoveRoom, RegionIndex};
 
 use super::apart::{is_whole, note_taken};
 use super::reclaim::{Left, Reclaimed, room_to_carry};
@@ -314,7 +314,7 @@ impl Cleaner {
     }
 
     /// The region is given back when the stamps of the stores say that they have all of its data.
-    fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         // A failing store's stamp must not delay the other volumes.
         let wanted = s.stamps.owed() & !s.world.volumes.conditions.failing();
         let failed = s.stamps.take_failed(wanted);
@@ -419,7 +419,7 @@ impl Cleaner {
     /// Queues all regions with dirty records for cleaning.
     pub fn push_all_dirty(&mut self, world: &World) {
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
-        for region in 0..regions {
+        for region in RegionIndex::all(regions) {
             let dirty = world.shards.iter().any(|s| s.tiers.blocks.region_is_dirty(region));
             if dirty && !self.is_wanted_clean(region) {
                 self.push(Work::Destage(region));

@@ -62,6 +62,7 @@ pub(super) fn next(queue: &VecDeque<Work>, c: Conditions) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cleaner::work::R;
     use Work::{Destage, Evict, Late, Reclaim};
 
     const PLAIN: Conditions = Conditions {
@@ -80,17 +81,21 @@ mod tests {
 
     #[test]
     fn a_reclaim_comes_first_unless_it_has_to_wait_or_yields() {
-        let both = [Reclaim(1), Destage(2)];
-        let alone = [Reclaim(1)];
+        let both = [Reclaim(R[1]), Destage(R[2])];
+        let alone = [Reclaim(R[1])];
         let (parked, yields) =
             (Conditions { parked: true, ..PLAIN }, Conditions { yields: true, ..PLAIN });
         let later = Conditions { moves: true, room: MoveRoom::Later, ..PLAIN };
         for (conditions, of_both, of_one) in [
-            (PLAIN, Some(Reclaim(1)), Some(Reclaim(1))),
-            (parked, Some(Destage(2)), None),
-            (later, Some(Destage(2)), None),
-            (yields, Some(Destage(2)), Some(Reclaim(1))),
-            (Conditions { room: MoveRoom::Now, ..yields }, Some(Reclaim(1)), Some(Reclaim(1))),
+            (PLAIN, Some(Reclaim(R[1])), Some(Reclaim(R[1]))),
+            (parked, Some(Destage(R[2])), None),
+            (later, Some(Destage(R[2])), None),
+            (yields, Some(Destage(R[2])), Some(Reclaim(R[1]))),
+            (
+                Conditions { room: MoveRoom::Now, ..yields },
+                Some(Reclaim(R[1])),
+                Some(Reclaim(R[1])),
+            ),
         ] {
             assert_eq!(begins(&both, conditions), of_both, "{conditions:?}");
             assert_eq!(begins(&alone, conditions), of_one, "{conditions:?}");
@@ -101,30 +106,38 @@ mod tests {
     #[test]
     fn only_moves_begin_during_a_pause() {
         let paused = Conditions { paused: true, moves: true, ..PLAIN };
-        for work in [Reclaim(1), Destage(1), Late(1), Evict] {
+        for work in [Reclaim(R[1]), Destage(R[1]), Late(R[1]), Evict] {
             assert_eq!(begins(&[work], paused), None);
         }
         let moves = Conditions { room: MoveRoom::Now, reclaimed_last: true, ..paused };
-        assert_eq!(begins(&[Reclaim(1), Evict], moves), Some(Reclaim(1)), "stores do not delay it");
+        assert_eq!(
+            begins(&[Reclaim(R[1]), Evict], moves),
+            Some(Reclaim(R[1])),
+            "stores do not delay it"
+        );
     }
 
     #[test]
     fn a_region_does_not_move_before_it_is_destaged() {
-        let queue = [Reclaim(1), Evict, Destage(2), Destage(1)];
+        let queue = [Reclaim(R[1]), Evict, Destage(R[2]), Destage(R[1])];
         let last = Conditions { reclaimed_last: true, ..PLAIN };
-        assert_eq!(begins(&queue, Conditions { moves: true, ..last }), Some(Destage(1)));
-        assert_eq!(begins(&queue, PLAIN), Some(Reclaim(1)), "the log layout reclaims by destaging");
+        assert_eq!(begins(&queue, Conditions { moves: true, ..last }), Some(Destage(R[1])));
+        assert_eq!(
+            begins(&queue, PLAIN),
+            Some(Reclaim(R[1])),
+            "the log layout reclaims by destaging"
+        );
     }
 
     #[test]
     fn after_a_reclaim_evictions_and_late_stores_have_a_turn() {
         let last = Conditions { reclaimed_last: true, ..PLAIN };
-        for work in [Evict, Late(3)] {
-            let queue = [Reclaim(1), Destage(2), work];
+        for work in [Evict, Late(R[3])] {
+            let queue = [Reclaim(R[1]), Destage(R[2]), work];
             assert_eq!(begins(&queue, last), Some(work));
-            assert_eq!(begins(&queue, PLAIN), Some(Reclaim(1)));
+            assert_eq!(begins(&queue, PLAIN), Some(Reclaim(R[1])));
         }
-        assert_eq!(begins(&[Reclaim(1), Destage(2)], last), Some(Reclaim(1)));
-        assert_eq!(begins(&[Destage(2), Evict], last), Some(Destage(2)), "in their order");
+        assert_eq!(begins(&[Reclaim(R[1]), Destage(R[2])], last), Some(Reclaim(R[1])));
+        assert_eq!(begins(&[Destage(R[2]), Evict], last), Some(Destage(R[2])), "in their order");
     }
 }

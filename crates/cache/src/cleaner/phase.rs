@@ -2,7 +2,7 @@
 
 use forebay_block::Nanos;
 use forebay_effect::IoError;
-use forebay_flash::BatchSequence;
+use forebay_flash::{BatchSequence, RegionIndex};
 
 use super::Work;
 use crate::volume_set::VolumeSet;
@@ -31,19 +31,19 @@ pub(super) enum Phase {
     Settling { failed: VolumeSet },
     /// A reclaim: the region's mappings are being moved to another region.
     Moving {
-        region: u32,
+        region: RegionIndex,
         /// The log did not take a mapping.
         failed: bool,
     },
     /// A reclaim: the remaining records of the region are carried on to the head of the log.
-    Carrying { region: u32 },
+    Carrying { region: RegionIndex },
     /// A reclaim: the region is clean. The shards choose, one after another, which records are worth
     /// keeping, in at most `pages` pages of the log.
-    Picking { region: u32, shard: usize, pages: u32 },
+    Picking { region: RegionIndex, shard: usize, pages: u32 },
     /// A reclaim: the chosen records are inserted again at the head of the log.
-    Reinserting { region: u32 },
+    Reinserting { region: RegionIndex },
     /// A reclaim: the region is clean, and waits for stamps that say that the stores hold its records.
-    Releasing { region: u32 },
+    Releasing { region: RegionIndex },
 }
 
 /// Shards are destaging; see [`Phase::Writing`].

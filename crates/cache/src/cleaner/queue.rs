@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use forebay_flash::MoveRoom;
+use forebay_flash::{MoveRoom, RegionIndex};
 
 use super::Work;
 use super::next::{Conditions, next};
@@ -54,7 +54,7 @@ impl WorkQueue {
                 self.works.insert(at.unwrap_or(self.works.len()), work);
             }
             Work::Destage(region) => {
-                self.wanted[region as usize] = true;
+                self.wanted[region.index()] = true;
                 self.works.push_back(work);
             }
             Work::Evict | Work::Late(_) => self.works.push_back(work),
@@ -113,7 +113,7 @@ impl WorkQueue {
         let at = next(&self.works, conditions)?;
         let work = self.works.remove(at)?;
         if let Work::Destage(region) = work {
-            self.wanted[region as usize] = false;
+            self.wanted[region.index()] = false;
         }
         self.reclaimed_last = work.reclaims();
         self.crowded &= !work.reclaims();
@@ -145,8 +145,8 @@ impl WorkQueue {
     }
 
     /// Whether the region waits for a destage.
-    pub fn is_wanted_clean(&self, region: u32) -> bool {
-        self.wanted[region as usize]
+    pub fn is_wanted_clean(&self, region: RegionIndex) -> bool {
+        self.wanted[region.index()]
     }
 
     /// Whether any region waits for a destage.
@@ -161,7 +161,7 @@ impl WorkQueue {
 
     /// The region to reclaim next, if its mappings are moved: a region to be cleaned must not move
     /// before it is clean.
-    pub fn moves_next(&self) -> Option<u32> {
+    pub fn moves_next(&self) -> Option<RegionIndex> {
         match self.works.front() {
             Some(&Work::Reclaim(region)) if self.moves && !self.is_wanted_clean(region) => {
                 Some(region)
@@ -174,6 +174,7 @@ impl WorkQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cleaner::work::R;
     use Work::{Destage, Evict, Late, Reclaim};
 
     fn queue(works: &[Work]) -> WorkQueue {
@@ -188,38 +189,41 @@ mod tests {
 
     #[test]
     fn reclaims_come_before_other_work_in_their_order() {
-        let queue = queue(&[Destage(0), Reclaim(1), Evict, Reclaim(2), Late(3)]);
-        assert_eq!(works(&queue), [Reclaim(1), Reclaim(2), Destage(0), Evict, Late(3)]);
+        let queue = queue(&[Destage(R[0]), Reclaim(R[1]), Evict, Reclaim(R[2]), Late(R[3])]);
+        assert_eq!(works(&queue), [Reclaim(R[1]), Reclaim(R[2]), Destage(R[0]), Evict, Late(R[3])]);
     }
 
     #[test]
     fn a_region_is_queued_again_for_a_destage_only_if_it_is_not_queued() {
-        let mut queue = queue(&[Destage(0), Evict]);
-        assert_eq!(queue.take_next(false, false, MoveRoom::Never), Some(Destage(0)));
-        assert!(!queue.is_wanted_clean(0));
-        queue.push(Destage(0));
-        queue.push_again(Destage(0));
-        assert_eq!(works(&queue), [Evict, Destage(0)]);
+        let mut queue = queue(&[Destage(R[0]), Evict]);
+        assert_eq!(queue.take_next(false, false, MoveRoom::Never), Some(Destage(R[0])));
+        assert!(!queue.is_wanted_clean(R[0]));
+        queue.push(Destage(R[0]));
+        queue.push_again(Destage(R[0]));
+        assert_eq!(works(&queue), [Evict, Destage(R[0])]);
         queue.forget_destages();
-        assert!(works(&queue) == [Evict] && !queue.is_wanted_clean(0));
+        assert!(works(&queue) == [Evict] && !queue.is_wanted_clean(R[0]));
     }
 
     #[test]
     fn a_reclaim_that_failed_yields_once() {
-        let mut queue = queue(&[Destage(0), Destage(1)]);
-        queue.put_back_yielding(Reclaim(2));
+        let mut queue = queue(&[Destage(R[0]), Destage(R[1])]);
+        queue.put_back_yielding(Reclaim(R[2]));
         let mut begins = || queue.take_next(false, true, MoveRoom::Never);
-        assert_eq!([begins(), begins(), begins()], [Destage(0), Reclaim(2), Destage(1)].map(Some));
+        assert_eq!(
+            [begins(), begins(), begins()],
+            [Destage(R[0]), Reclaim(R[2]), Destage(R[1])].map(Some)
+        );
     }
 
     #[test]
     fn a_reclaim_that_waits_for_the_log_to_free_regions_lets_other_work_begin() {
         let mut queue = queue(&[Evict]);
-        queue.put_back_crowded(Reclaim(2));
+        queue.put_back_crowded(Reclaim(R[2]));
         let mut begins = |room| queue.take_next(false, true, room);
         assert_eq!(begins(MoveRoom::Later), Some(Evict));
         assert_eq!(begins(MoveRoom::Later), None);
-        assert_eq!(begins(MoveRoom::Never), Some(Reclaim(2)), "it is judged again");
+        assert_eq!(begins(MoveRoom::Never), Some(Reclaim(R[2])), "it is judged again");
         assert!(!queue.is_crowded());
     }
 
@@ -227,10 +231,10 @@ mod tests {
     fn a_parked_reclaim_begins_when_a_request_waits_for_room_or_its_mappings_can_move() {
         for (needed, room) in [(true, MoveRoom::Never), (false, MoveRoom::Now)] {
             let mut queue = queue(&[Evict]);
-            queue.park(Reclaim(2));
+            queue.park(Reclaim(R[2]));
             assert_eq!(queue.take_next(false, false, MoveRoom::Never), Some(Evict));
             assert_eq!(queue.take_next(false, false, MoveRoom::Never), None);
-            assert_eq!(queue.take_next(false, needed, room), Some(Reclaim(2)));
+            assert_eq!(queue.take_next(false, needed, room), Some(Reclaim(R[2])));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! again; then the region is freed.
 
 use forebay_effect::Outcome;
-use forebay_flash::{Geometry, Layout, Log, LogStats, MoveRoom};
+use forebay_flash::{Geometry, Layout, Log, LogStats, MoveRoom, RegionIndex};
 
 use super::{Cleaner, Ending, Phase, Retries, Surroundings, Work};
 use crate::shard::owed::{self, Owed};
@@ -62,7 +62,7 @@ pub(super) struct Left {
 
 impl Cleaner {
     /// Carries on the remaining records of the region to reclaim.
-    pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         let (mut busy, mut unreadable) = (false, false);
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
@@ -105,7 +105,11 @@ impl Cleaner {
 
     /// All dirty records of the region are taken care of. Records that are worth it are inserted
     /// again, at most half a region.
-    pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    pub(super) fn begin_reinserting(
+        &mut self,
+        s: &mut Surroundings<'_>,
+        region: RegionIndex,
+    ) -> Turn {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // A piece that waits for an index entry waits for the region's records to be forgotten.
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
@@ -118,7 +122,7 @@ impl Cleaner {
     }
 
     /// Shard `n` begins to choose the records worth keeping, in its share of `pages` pages.
-    fn pick(&mut self, world: &mut World, region: u32, (n, pages): (usize, u32)) {
+    fn pick(&mut self, world: &mut World, region: RegionIndex, (n, pages): (usize, u32)) {
         let Some(active) = &mut self.active else { return };
         active.phase = Phase::Picking { region, shard: n, pages };
         let share = pages / (world.shards.len() - n) as u32;
@@ -130,7 +134,7 @@ impl Cleaner {
     pub(super) fn step_picking(
         &mut self,
         s: &mut Surroundings<'_>,
-        region: u32,
+        region: RegionIndex,
         (n, pages): (usize, u32),
     ) -> Turn {
         let shard = &mut s.world.shards[n];
@@ -148,7 +152,11 @@ impl Cleaner {
     }
 
     /// Continues inserting the chosen records again.
-    pub(super) fn step_reinsertions(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    pub(super) fn step_reinsertions(
+        &mut self,
+        s: &mut Surroundings<'_>,
+        region: RegionIndex,
+    ) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
@@ -170,7 +178,7 @@ impl Cleaner {
 
     /// All dirty records of the region are taken care of. It is freed when the stores' stamps cover
     /// it too.
-    fn begin_release(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+    fn begin_release(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         if let Some(active) = &mut self.active {
             active.phase = Phase::Releasing { region };
         }
@@ -178,7 +186,7 @@ impl Cleaner {
     }
 
     /// The stamps cover the region.
-    pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>, region: u32) {
+    pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) {
         self.end(Ending::Done, s.world.now);
         if let Some(log) = &mut s.world.log {
             log.region_released(region);
@@ -190,7 +198,7 @@ impl Cleaner {
     pub(super) fn judge(
         &self,
         s: &Surroundings<'_>,
-        region: u32,
+        region: RegionIndex,
         owes: bool,
         Left { skipped, failed, known }: Left,
         written: Outcome,
@@ -232,7 +240,7 @@ impl Cleaner {
     pub(super) fn begin_carrying(
         &mut self,
         s: &mut Surroundings<'_>,
-        region: u32,
+        region: RegionIndex,
         carried: VolumeSet,
     ) -> Turn {
         if let Some(active) = &mut self.active {
@@ -322,7 +330,7 @@ impl Cleaner {
 pub(super) fn room_to_carry(
     retries: &Retries,
     world: &World,
-    region: u32,
+    region: RegionIndex,
     carried: VolumeSet,
     settles: bool,
 ) -> MoveRoom {
@@ -347,12 +355,12 @@ fn end_appending(shards: &mut [Shard]) {
     shards.iter_mut().for_each(|shard| shard.destager.append_end());
 }
 
-fn holds_unreadable(world: &World, region: u32) -> bool {
+fn holds_unreadable(world: &World, region: RegionIndex) -> bool {
     world.shards.iter().any(|shard| owed::is_unreadable(shard, region))
 }
 
 /// Room in the log for the mappings of a region.
-fn room_for_moves(world: &World, region: u32) -> MoveRoom {
+fn room_for_moves(world: &World, region: RegionIndex) -> MoveRoom {
     let entries = world.shards.iter().map(|shard| shard.tiers.blocks.region_entries(region));
     let count = entries.map(u64::from).sum();
     world.log.as_ref().map_or(MoveRoom::Never, |log| log.room_for_moves(count))

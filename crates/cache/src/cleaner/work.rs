@@ -1,16 +1,18 @@
 //! The work that the cleaner has to do.
 
+use forebay_flash::RegionIndex;
+
 use crate::shard::Target;
 
 /// What a cleaning is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     /// The log wants to reuse this region.
-    Reclaim(u32),
+    Reclaim(RegionIndex),
     /// All dirty records of this region are to be on the backing stores.
-    Destage(u32),
+    Destage(RegionIndex),
     /// Late stores take their dirty records of this region.
-    Late(u32),
+    Late(RegionIndex),
     /// Slots layout: blocks are evicted from flash, wherever they are.
     Evict,
 }
@@ -18,7 +20,7 @@ pub(crate) enum Work {
 impl Work {
     /// The region that is cleaned, if it is one.
     #[inline]
-    pub fn region(self) -> Option<u32> {
+    pub fn region(self) -> Option<RegionIndex> {
         match self {
             Work::Reclaim(region) | Work::Destage(region) | Work::Late(region) => Some(region),
             Work::Evict => None,
@@ -48,3 +50,8 @@ impl Work {
         matches!(self, Work::Late(_))
     }
 }
+
+/// The first regions of a log, for tests.
+#[cfg(test)]
+pub(super) const R: [RegionIndex; 4] =
+    [RegionIndex(0), RegionIndex(1), RegionIndex(2), RegionIndex(3)];

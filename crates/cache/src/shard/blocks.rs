@@ -3,7 +3,7 @@
 //! The invariants of a single block are at [`Entry`]. The counts and lists over all blocks are
 //! here: a frame is in the dirty list of its volume exactly while its entry says so
 //! ([`Entry::is_listed`]), and a record is in the list of its region. `transitions.rs` lists all
-//! ways in which a block's masks change; the counts of dirty and lost data change together with them.
+//! ways in which a block's granules change; the counts of dirty and lost data change together with them.
 
 pub(crate) mod entry;
 mod regions;
@@ -13,13 +13,13 @@ use core::ops;
 
 use forebay_block::Volume;
 use forebay_effect::{Effect, Place};
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Granules, Position, RegionIndex};
 
 use self::entry::{Entry, EntryId, RecordNode};
 use self::regions::RegionLists;
 use super::ShardContext;
 use super::frames::{Frame, Frames};
-use super::granules::Granules;
+use super::granularity::Granularity;
 use super::index::Index;
 use crate::allocation::Held;
 use crate::config::CacheConfig;
@@ -30,8 +30,15 @@ pub(crate) struct FlashRecord {
     pub position: Position,
     pub checksum: u32,
     /// The granules in it, and those of them that the backing store may lack.
-    pub valid: u16,
-    pub dirty: u16,
+    pub valid: Granules,
+    pub dirty: Granules,
+}
+
+/// The regions of a block's record, or of its mapping, before and after it has moved or was replaced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionMove {
+    pub from: RegionIndex,
+    pub to: RegionIndex,
 }
 
 /// See the module.
@@ -39,7 +46,7 @@ pub(crate) struct FlashRecord {
 pub(crate) struct Blocks {
     index: Index,
     frames: Frames,
-    granules: Granules,
+    granularity: Granularity,
     regions: RegionLists,
     /// Blocks whose record says that their newest data is lost.
     lost: u32,
@@ -70,7 +77,7 @@ impl Blocks {
                 config.flash.is_some(),
             ),
             frames,
-            granules: Granules::new(config.block_size),
+            granularity: Granularity::new(config.block_size),
             regions: RegionLists::new(config.flash.as_ref().map_or(0, |f| f.geometry.regions)),
             lost: 0,
         }
@@ -86,8 +93,8 @@ impl Blocks {
 
     /// Sizes of blocks and of their parts.
     #[inline]
-    pub fn granules(&self) -> Granules {
-        self.granules
+    pub fn granularity(&self) -> Granularity {
+        self.granularity
     }
 
     // ---- entries ----
@@ -99,7 +106,7 @@ impl Blocks {
 
     /// Whether the backing store may still lose its data of the block.
     pub fn owes_sync(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
-        context.volumes.owes_sync_at(key.volume(), self.granules().start_of(key))
+        context.volumes.owes_sync_at(key.volume(), self.granularity().start_of(key))
     }
 
     /// Whether a write may bypass a log that has no room: flash holds nothing of the block, and its
@@ -163,7 +170,9 @@ impl Blocks {
         match self.index.find(key) {
             None => Held::Nothing,
             // A lost block cannot be read, even if its newest version was all zeroes.
-            Some(id) if self.index.is_zeroed(id) && self.index[id].lost() == 0 => Held::Zeroes,
+            Some(id) if self.index.is_zeroed(id) && self.index[id].lost().is_empty() => {
+                Held::Zeroes
+            }
             Some(_) => Held::Data,
         }
     }
@@ -197,7 +206,8 @@ impl Blocks {
     pub fn publish(&mut self, key: BlockKey) -> Option<Frame> {
         let id = self.index.find(key)?;
         let e = &self.index[id];
-        let settled = e.valid() == self.granules.all() && !e.is_leaving() && e.transfer().is_none();
+        let settled =
+            e.valid() == self.granularity.all() && !e.is_leaving() && e.transfer().is_none();
         if settled { self.index.publish(id) } else { None }
     }
 
@@ -252,12 +262,18 @@ impl Blocks {
         self.index.expect(id);
     }
 
-    /// Copies into the frame the granules of `mask` that it lacks.
-    pub fn merge(&self, context: &mut ShardContext<'_>, id: EntryId, from: Frame, mask: u16) {
+    /// Copies into the frame the granules that it lacks.
+    pub fn merge(
+        &self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        from: Frame,
+        granules: Granules,
+    ) {
         context.stats.merges += 1;
         let e = &self.index[id];
-        let (frame, missing) = (e.frame().expect("a frame to merge into"), mask & !e.valid());
-        for (offset, length) in self.granules.runs(missing) {
+        let (frame, missing) = (e.frame().expect("a frame to merge into"), granules & !e.valid());
+        for (offset, length) in self.granularity.runs(missing) {
             let (from, to) = (Place::Frame { frame: from, offset }, Place::Frame { frame, offset });
             context.effects.push(Effect::Copy { from, to, length });
         }
@@ -265,8 +281,8 @@ impl Blocks {
 
     /// The part of a block past the volume's end is zeroes, so that payloads are well defined.
     pub fn zero_beyond(&self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
-        let size = self.granules().block_size();
-        let bytes = self.granules().bytes_within(context, self[id].key());
+        let size = self.granularity().block_size();
+        let bytes = self.granularity().bytes_within(context, self[id].key());
         if bytes < size {
             let to = Place::Frame { frame, offset: bytes };
             context.effects.push(Effect::Zero { to, length: size - bytes });
@@ -277,7 +293,7 @@ impl Blocks {
 
     /// Blocks with dirty data in DRAM.
     pub fn dirty_in_memory(&self) -> u64 {
-        self.frames.owners().filter(|&id| self.index[id].dirty() != 0).count() as u64
+        self.frames.owners().filter(|&id| !self.index[id].dirty().is_empty()).count() as u64
     }
 
     /// Marks the volume's blocks that are dirty now, for a flush.
@@ -310,33 +326,33 @@ impl Blocks {
     // ---- regions ----
 
     /// Number of records, or mappings, in a region.
-    pub fn region_entries(&self, region: u32) -> u32 {
+    pub fn region_entries(&self, region: RegionIndex) -> u32 {
         self.regions.count(region)
     }
 
     /// The first block with a record in the region.
-    pub fn first_of(&self, region: u32) -> Option<EntryId> {
+    pub fn first_of(&self, region: RegionIndex) -> Option<EntryId> {
         self.regions.first(region)
     }
 
     /// The blocks with records in the region.
-    pub fn blocks_of(&self, region: u32) -> impl Iterator<Item = EntryId> {
+    pub fn blocks_of(&self, region: RegionIndex) -> impl Iterator<Item = EntryId> {
         self.regions.blocks_of(&self.index, region)
     }
 
     /// Whether any record in the region is dirty, even if only because data is lost: a destage is
     /// told of that, and of records that replace it meanwhile.
-    pub fn region_is_dirty(&self, region: u32) -> bool {
+    pub fn region_is_dirty(&self, region: RegionIndex) -> bool {
         self.regions.dirty(region) > 0
     }
 
     /// Whether a dirty record in the region belongs to a block for which `which` is true.
-    pub fn region_has_dirty(&self, region: u32, which: impl Fn(&Entry) -> bool) -> bool {
+    pub fn region_has_dirty(&self, region: RegionIndex, which: impl Fn(&Entry) -> bool) -> bool {
         self.region_is_dirty(region) && self.blocks_of(region).any(|id| which(&self.index[id]))
     }
 
     /// Begins to walk through the blocks with records in the region. There is one walk at a time.
-    pub fn begin_walk(&mut self, region: u32) {
+    pub fn begin_walk(&mut self, region: RegionIndex) {
         self.regions.begin_walk(region);
     }
 

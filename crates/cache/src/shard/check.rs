@@ -46,7 +46,7 @@ fn check_shard(shard: &Shard, counts: &mut PerVolume<BlockCounts>) {
             panic!("block {}: {fault}: {e:?}, {transfer:?}", e.key());
         }
         let volume = e.key().volume();
-        lost += u32::from(e.lost_on_flash() != 0);
+        lost += u32::from(!e.lost_on_flash().is_empty());
         flushing[volume] += u32::from(e.is_flushing());
         counts[volume].dirty += u64::from(e.is_dirty());
         counts[volume].owed += u64::from(e.dirty_record().is_some());

@@ -13,7 +13,9 @@ use super::flash_tier::IfEvicted;
 use super::tiers::Tiers;
 use super::transfer::{Transfer, TransferKind};
 use super::{Shard, ShardContext};
+use crate::byte_range::ByteRange;
 use crate::load::Source;
+use crate::shard::RegionMove;
 use crate::slab::TransferIndex;
 
 impl Shard {
@@ -44,7 +46,7 @@ impl Shard {
             }
             // Counted before a request learns of the end: a sync that it begins covers the write.
             let Transfer { key, start, end, .. } = self.tiers.transfers[t];
-            context.volumes.direct_written(key.volume(), start, end);
+            context.volumes.direct_written(key.volume(), ByteRange { start, end });
         }
         match kind {
             TransferKind::Fetch => self.fetched(context, t, result),
@@ -155,7 +157,8 @@ impl Shard {
         let fetched = matches!(kind, TransferKind::Fetch | TransferKind::FetchLine);
         self.finish(context, t, |tiers, _, id| {
             // A store that fails is not to take memory from others.
-            if fetched && tiers.blocks[id].valid() == 0 && tiers.blocks[id].frame().is_some() {
+            if fetched && tiers.blocks[id].valid().is_empty() && tiers.blocks[id].frame().is_some()
+            {
                 tiers.release_frame(id);
             }
         });
@@ -167,7 +170,7 @@ impl Shard {
             return self.finish_failed(context, t, e);
         }
         let Transfer { bounce, key, count, .. } = self.tiers.transfers[t];
-        let all = self.tiers.blocks.granules().all();
+        let all = self.tiers.blocks.granularity().all();
         self.finish(context, t, |tiers, context, id| {
             // The backing store has only an older version of lost granules.
             let had = all & !tiers.blocks[id].lost();
@@ -193,7 +196,7 @@ impl Shard {
         let e = &self.tiers.blocks[id];
         let seed = context.log.of(position).payload_seed(key, position);
         let frame = self.tiers.transfers[t].bounce.or(e.frame()).expect("a frame was read into");
-        let segments = self.tiers.blocks.granules().payload(frame, e.flash_valid(), None);
+        let segments = self.tiers.blocks.granularity().payload(frame, e.flash_valid(), None);
         let effect = Effect::Checksum { token: self.tiers.transfers.token(t), seed };
         context.effects.push_with(effect, segments);
     }
@@ -248,11 +251,11 @@ impl Shard {
                     false => context.stats.promotions += 1,
                 }
                 self.finish(context, t, |tiers, context, id| {
-                    let mask = tiers.blocks[id].flash_valid();
+                    let record = tiers.blocks[id].flash_valid();
                     if let Some(from) = bounce {
-                        tiers.blocks.merge(context, id, from, mask);
+                        tiers.blocks.merge(context, id, from, record);
                     }
-                    tiers.blocks.arrived(id, mask);
+                    tiers.blocks.arrived(id, record);
                 });
             }
             Ok(false) if destage => {
@@ -270,7 +273,7 @@ impl Shard {
                 }
                 let key = self.tiers.transfers[t].key;
                 let id = self.tiers.blocks.entry_of(key);
-                if self.tiers.blocks[id].owed() == 0 {
+                if self.tiers.blocks[id].owed().is_empty() {
                     // The backing store has it too. The entry stays, so that no write bypasses
                     // the record that is still on flash.
                     self.tiers.blocks.record_unusable(context, id);
@@ -291,14 +294,14 @@ impl Shard {
     // ---- to the log ----
 
     /// The log has written a record, and all before it. If it took over dirty granules of an older
-    /// record, returns the regions of both, the older one first.
+    /// record, returns the regions of both.
     pub fn appended(
         &mut self,
         context: &mut ShardContext<'_>,
         t: TransferIndex,
         position: Position,
         checksum: u32,
-    ) -> Option<(u32, u32)> {
+    ) -> Option<RegionMove> {
         let mut moved = None;
         let (valid, dirty) = match self.tiers.transfers[t].kind {
             TransferKind::Append { valid, dirty } => (valid, dirty),
@@ -314,9 +317,9 @@ impl Shard {
         self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Ok(()));
         self.finish(context, t, |tiers, context, id| {
             let e = &tiers.blocks[id];
-            if let (Some(old), true) = (e.position(), e.flash_dirty() != 0) {
+            if let (Some(old), true) = (e.position(), !e.flash_dirty().is_empty()) {
                 let log = context.log.of(position);
-                moved = Some((log.region_of(old), log.region_of(position)));
+                moved = Some(RegionMove { from: log.region_of(old), to: log.region_of(position) });
             }
             let mut to = FlashRecord { position, checksum, valid, dirty };
             if context.mode.sabotage.is(Bug::StaleReferenceRead)

@@ -26,7 +26,7 @@ use core::fmt;
 
 use forebay_effect::Outcome;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Position, RegionIndex};
 
 use self::sorting::Sorting;
 use super::ShardContext;
@@ -48,7 +48,7 @@ use writes::Writes;
 /// The target of a cleaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
-    Region(u32),
+    Region(RegionIndex),
     /// Slots layout: blocks being evicted from flash, and the next ones to be evicted.
     Coldest,
 }
@@ -236,7 +236,7 @@ impl Choosing {
     fn collect_coldest(&mut self, tiers: &mut Tiers, chosen: &mut Vec<(BlockKey, Position)>) {
         let blocks = &tiers.blocks;
         let ids = tiers.flash.take_coldest();
-        let dirty = ids.filter(|&id| blocks[id].owed() != 0);
+        let dirty = ids.filter(|&id| !blocks[id].owed().is_empty());
         chosen.extend(dirty.filter_map(|id| Some((blocks[id].key(), blocks[id].position()?))));
         self.volumes = chosen.iter().map(|(key, _)| key.volume()).collect();
     }
@@ -252,7 +252,7 @@ impl Choosing {
             tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
         }
         let e = &tiers.blocks[id];
-        if e.owed() != 0 && !e.is_destaged() {
+        if !e.owed().is_empty() && !e.is_destaged() {
             let position = e.position().expect("an entry of a region has a record");
             chosen.push((e.key(), position));
             self.volumes.insert(e.key().volume());
@@ -282,7 +282,7 @@ pub(super) fn note_destaged(
 pub(super) mod tests {
     use forebay_block::Volume;
     use forebay_effect::IoError;
-    use forebay_flash::Geometry;
+    use forebay_flash::{Geometry, Granules};
 
     use super::*;
     use crate::cache::Cache;
@@ -306,7 +306,8 @@ pub(super) mod tests {
         for (n, &key) in keys.iter().enumerate() {
             let position = Position(geometry.first_region_page() + 1 + n as u32);
             let shard = &mut cache.world.shards[0];
-            let record = FlashRecord { position, checksum: 0, valid: 1, dirty: 1 };
+            let record =
+                FlashRecord { position, checksum: 0, valid: Granules(1), dirty: Granules(1) };
             shard.recovery.record(&mut shard.tiers, &mut shard_context!(cache.world), key, record);
         }
         cache
@@ -331,7 +332,7 @@ pub(super) mod tests {
 
     pub(super) fn choose(cache: &mut Cache, skipped: VolumeSet) -> VolumeSet {
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.choose(tiers, Target::Region(0), true, skipped);
+        destager.choose(tiers, Target::Region(RegionIndex(0)), true, skipped);
         repeat(cache, Destager::choose_step);
         assert_eq!(repeat(cache, Destager::choose_step), 1, "all are chosen");
         cache.world.shards[0].destager.chosen_volumes()
@@ -339,7 +340,7 @@ pub(super) mod tests {
 
     pub(super) fn is_owed(cache: &Cache, key: BlockKey) -> bool {
         let blocks = &cache.world.shards[0].tiers.blocks;
-        blocks[blocks.find(key).expect("it has a record")].owed() != 0
+        !blocks[blocks.find(key).expect("it has a record")].owed().is_empty()
     }
 
     /// Goal: each destaged record is marked clean once its store is synced, and no other. Method:
@@ -392,7 +393,7 @@ pub(super) mod tests {
             assert!(destager.chosen.is_empty());
         }
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.choose(tiers, Target::Region(0), false, EMPTY);
+        destager.choose(tiers, Target::Region(RegionIndex(0)), false, EMPTY);
         repeat(&mut cache, Destager::choose_step);
         assert_eq!(cache.world.shards[0].destager.chosen_volumes(), EMPTY);
     }
@@ -402,7 +403,7 @@ pub(super) mod tests {
         let key = BlockKey::new(Volume(0), 3);
         let mut cache = holding(&[key]);
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.carry_begin(tiers, 0, VolumeSet::only(Volume(0)));
+        destager.carry_begin(tiers, RegionIndex(0), VolumeSet::only(Volume(0)));
         assert!(destager.carry_no_more(), "it did not know");
         assert!(!destager.carry_no_more());
         assert_eq!(
@@ -411,7 +412,7 @@ pub(super) mod tests {
             "what another shard cannot read keeps the region"
         );
         destager.append_end();
-        destager.reinsert_choose(tiers, 0, 100);
+        destager.reinsert_choose(tiers, RegionIndex(0), 100);
         let mut pages = None;
         repeat(&mut cache, |destager, tiers, context| {
             pages = destager.reinsert_choose_step(tiers, context);
@@ -436,12 +437,13 @@ pub(super) mod tests {
             let Shard { destager, tiers, recovery, .. } = &mut cache.world.shards[0];
             let id = tiers.blocks.entry_of(key);
             let position = tiers.blocks[id].position().expect("it has a record");
-            destager.carry_begin(tiers, 0, VolumeSet::only(Volume(0)));
+            destager.carry_begin(tiers, RegionIndex(0), VolumeSet::only(Volume(0)));
             assert_eq!(destager.carry_step(tiers, context), CarryState::Busy);
             let t = tiers.blocks[id].transfer().expect("its record is being read");
             if replaced {
                 let position = Position(position.0 + 100);
-                let record = FlashRecord { position, checksum: 0, valid: 1, dirty: 1 };
+                let (valid, dirty) = (Granules(1), Granules(1));
+                let record = FlashRecord { position, checksum: 0, valid, dirty };
                 recovery.record(tiers, context, key, record);
             }
             if synced {
@@ -480,7 +482,7 @@ pub(super) mod tests {
     fn a_cleaning_does_not_begin_while_records_are_carried_on() {
         let mut cache = holding(&[]);
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.carry_begin(tiers, 0, EMPTY);
+        destager.carry_begin(tiers, RegionIndex(0), EMPTY);
         choose(&mut cache, EMPTY);
     }
 }

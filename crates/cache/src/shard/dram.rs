@@ -14,6 +14,7 @@ use forebay_replacement::{Admission, Hint, Offer, Policy, Positions, Replacement
 
 use super::Piece;
 use crate::config::CacheConfig;
+use crate::shard::tiers::ShardSizes;
 
 /// See the module.
 #[derive(Debug)]
@@ -40,11 +41,11 @@ pub(crate) struct Dram {
 }
 
 impl Dram {
-    /// `flash`: blocks in the shard's part of flash.
-    pub fn new(config: &CacheConfig, frames: u32, capacity: u32, flash: u32) -> Dram {
+    pub fn new(config: &CacheConfig, sizes: ShardSizes) -> Dram {
+        let ShardSizes { frames, dram_blocks: capacity, flash_entries, .. } = sizes;
         let admission = config.flash.as_ref().map(|f| f.admission);
         Dram {
-            admission: admission.and_then(|a| Admission::new(frames, flash, &a)),
+            admission: admission.and_then(|a| Admission::new(frames, flash_entries, &a)),
             replacement: Replacement::new(frames, capacity, &config.replacement),
             in_transit: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             refused: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),

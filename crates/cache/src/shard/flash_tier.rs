@@ -11,7 +11,7 @@ mod slots_layout;
 mod unreadable;
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Log, Position};
+use forebay_flash::{BlockKey, Granules, Log, Position, RegionIndex};
 use forebay_replacement::{Offer, Queues};
 
 use self::log_layout::LogLayout;
@@ -23,6 +23,7 @@ use super::blocks::{Blocks, FlashRecord};
 use super::entry::EntryId;
 use super::{LogAccess, ShardContext};
 use crate::config::{CacheConfig, FlashLayout};
+use crate::shard::tiers::ShardSizes;
 pub(crate) use moves::MoveState;
 
 /// See the module.
@@ -59,26 +60,20 @@ pub(crate) enum Forgotten {
 }
 
 impl FlashTier {
-    /// `entries`: index entries for blocks on flash; `all`: all index entries; `frames`: the blocks that fit in memory.
-    pub fn new(
-        shard: u8,
-        config: &CacheConfig,
-        (entries, all): (u32, u32),
-        frames: u32,
-    ) -> FlashTier {
+    pub fn new(shard: u8, config: &CacheConfig, sizes: ShardSizes) -> FlashTier {
         let flash = config.flash.as_ref();
         let layout = match flash.map(|flash| (flash, &flash.layout)) {
             None => TierLayout::Absent,
             Some((_, &FlashLayout::Log { replacement })) => {
                 assert!(!config.relation.has_queues(), "queues evict single blocks");
-                TierLayout::Log(LogLayout::new(replacement, (entries, all)))
+                TierLayout::Log(LogLayout::new(replacement, sizes))
             }
             Some((flash, FlashLayout::Slots(slots))) => {
-                TierLayout::Slots(SlotsLayout::new(shard, config, flash, slots, (all, frames)))
+                TierLayout::Slots(SlotsLayout::new(shard, config, flash, slots, sizes))
             }
         };
         FlashTier {
-            entries,
+            entries: sizes.flash_entries,
             size: flash.map_or(0, |f| f.geometry.device_bytes()),
             promote_after: flash.map_or(1, |f| f.promote_after),
             unreadable: UnreadableEntries::new(),
@@ -157,7 +152,7 @@ impl FlashTier {
         id: EntryId,
         to: Option<FlashRecord>,
     ) {
-        self.outdate_record(blocks, context, id, to, 0);
+        self.outdate_record(blocks, context, id, to, Granules::EMPTY);
     }
 
     fn outdate_record(
@@ -166,7 +161,7 @@ impl FlashTier {
         context: &mut ShardContext<'_>,
         id: EntryId,
         to: Option<FlashRecord>,
-        taken: u16,
+        taken: Granules,
     ) {
         context.stats.records_outdated += u64::from(blocks[id].position().is_some());
         self.put_record(blocks, context, id, to, taken);
@@ -182,11 +177,11 @@ impl FlashTier {
         context: &mut ShardContext<'_>,
         id: EntryId,
         to: Option<FlashRecord>,
-        taken: u16,
+        taken: Granules,
     ) {
         let old = blocks[id].position();
         blocks.record_replaced(context, id, to, taken);
-        if blocks[id].lost_on_flash() != 0 {
+        if !blocks[id].lost_on_flash().is_empty() {
             self.unreadable.note(blocks, blocks[id].key());
         }
         let careless = context.mode.sabotage.is(Bug::ChosenCellsUsedAgain);
@@ -225,7 +220,7 @@ impl FlashTier {
         id: EntryId,
         to: FlashRecord,
     ) {
-        self.put_record(blocks, context, id, Some(to), 0);
+        self.put_record(blocks, context, id, Some(to), Granules::EMPTY);
         if let TierLayout::Log(log) = &mut self.layout {
             log.reinserted(id);
         }
@@ -240,7 +235,7 @@ impl FlashTier {
     ) {
         blocks[id].trust();
         if blocks[id].position().is_some() {
-            assert!(blocks[id].flash_dirty() == 0, "a dirty record would be voided");
+            assert!(blocks[id].flash_dirty().is_empty(), "a dirty record would be voided");
             self.set_record(blocks, context, id, None);
         }
     }
@@ -251,7 +246,7 @@ impl FlashTier {
         &mut self,
         blocks: &mut Blocks,
         context: &mut ShardContext<'_>,
-        region: u32,
+        region: RegionIndex,
     ) -> (Forgotten, bool) {
         let (mut any, mut room) = (false, false);
         while let Some(id) = blocks.first_of(region) {
@@ -259,9 +254,9 @@ impl FlashTier {
                 return (if any { Forgotten::Some } else { Forgotten::Nothing }, room);
             }
             any = true;
-            assert!(blocks[id].flash_dirty() == 0, "a freed region holds dirty records");
+            assert!(blocks[id].flash_dirty().is_empty(), "a freed region holds dirty records");
             blocks.prefetch_chain(blocks.record(id).next);
-            self.put_record(blocks, context, id, None, 0);
+            self.put_record(blocks, context, id, None, Granules::EMPTY);
             if let TierLayout::Log(log) = &mut self.layout {
                 log.record_replaced(id, false);
             }
@@ -299,14 +294,15 @@ impl FlashTier {
         self.unreadable.iter(blocks)
     }
 
-    /// The record of the block at `position` could not be read. Returns whether its store still needs it.
+    /// The record of the block at `position` could not be read. Returns whether its store still needs it: a newer
+    /// record may have replaced it meanwhile, or the store may have it by now.
     pub fn note_unreadable(
         &mut self,
         blocks: &mut Blocks,
         key: BlockKey,
         position: Position,
     ) -> bool {
-        let owed = |&id: &EntryId| blocks[id].owed() != 0;
+        let owed = |&id: &EntryId| !blocks[id].owed().is_empty();
         let Some(id) = blocks.find_at(key, position).filter(owed) else { return false };
         blocks[id].note_unreadable();
         self.update_residence(blocks, id, IfEvicted::Leaves);

@@ -29,7 +29,7 @@ mod dram;
 mod flash_tier;
 pub(crate) mod flush;
 mod frames;
-mod granules;
+mod granularity;
 pub(crate) mod index;
 mod log_access;
 mod piece;
@@ -42,7 +42,7 @@ mod waiting_pieces;
 
 use forebay_block::Nanos;
 use forebay_effect::{EffectQueue, Outcome};
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Position, RegionIndex};
 
 use crate::budget::CallBudget;
 use crate::config::CacheConfig;
@@ -56,7 +56,7 @@ use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::Mode;
-pub(crate) use blocks::{FlashRecord, entry};
+pub(crate) use blocks::{FlashRecord, RegionMove, entry};
 pub(crate) use check::check_blocks;
 use destager::Destager;
 pub(crate) use destager::owed;
@@ -250,7 +250,11 @@ impl Shard {
 
     /// The region is free: nothing may refer to it any more. Forgets what it held, as far as the budget of the
     /// call goes.
-    pub fn forget_region(&mut self, context: &mut ShardContext<'_>, region: u32) -> Forgotten {
+    pub fn forget_region(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        region: RegionIndex,
+    ) -> Forgotten {
         let Tiers { flash, blocks, .. } = &mut self.tiers;
         let (forgotten, room) = flash.forget_region(blocks, context, region);
         if room {
@@ -260,8 +264,9 @@ impl Shard {
     }
 
     /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
-    pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
-        let other = |e: &entry::Entry| e.owed() != 0 && !e.is_unreadable() && !volumes.has(e.key());
+    pub fn region_is_dirty_but(&self, region: RegionIndex, volumes: VolumeSet) -> bool {
+        let other =
+            |e: &entry::Entry| !e.owed().is_empty() && !e.is_unreadable() && !volumes.has(e.key());
         self.tiers.blocks.region_has_dirty(region, other)
     }
 

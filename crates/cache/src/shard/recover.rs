@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_flash::BlockKey;
+use forebay_flash::{BlockKey, Granules};
 
 use super::ShardContext;
 use super::blocks::{Blocks, FlashRecord};
@@ -45,9 +45,11 @@ impl ShardRecovery {
     }
 
     /// The dirty granules in the newest record of a block so far, if there is one.
-    pub fn dirty(&self, blocks: &Blocks, key: BlockKey) -> u16 {
+    pub fn dirty(&self, blocks: &Blocks, key: BlockKey) -> Granules {
         let dirty = |id| blocks[id].flash_dirty();
-        self.spilled.get(&key).map_or_else(|| blocks.find(key).map_or(0, dirty), |s| s.dirty)
+        self.spilled
+            .get(&key)
+            .map_or_else(|| blocks.find(key).map_or(Granules::EMPTY, dirty), |s| s.dirty)
     }
 
     /// A tombstone found by recovery.
@@ -73,7 +75,7 @@ impl ShardRecovery {
         let mut homeless = 0;
         for dirty in [true, false] {
             spilled.retain(|&key, s| {
-                if (s.dirty != 0) != dirty {
+                if s.dirty.is_empty() == dirty {
                     return true;
                 }
                 match blocks.find_or_insert(key) {
@@ -91,7 +93,7 @@ impl ShardRecovery {
 #[cfg(test)]
 mod tests {
     use forebay_block::Volume;
-    use forebay_flash::{BatchSequence, BlockKey, Position};
+    use forebay_flash::{BatchSequence, BlockKey, Granules, Position};
 
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, FlashLayout, LogReplacement, VolumeConfig};
@@ -124,7 +126,8 @@ mod tests {
         let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
         let (key, position) = (BlockKey::new(Volume(0), block), Position(first + page));
         let shard = &mut cache.world.shards[0];
-        let record = FlashRecord { position, checksum: 0, valid: 1, dirty: 0 };
+        let record =
+            FlashRecord { position, checksum: 0, valid: Granules(1), dirty: Granules::EMPTY };
         shard.recovery.record(&mut shard.tiers, &mut shard_context!(cache.world), key, record);
     }
 
@@ -149,7 +152,8 @@ mod tests {
 
     #[test]
     fn what_an_older_store_lacks_has_to_be_in_the_newest_record_of_the_block() {
-        let find = |start: &mut Startup, cache: &mut Cache, page: u32, (valid, dirty)| {
+        let find = |start: &mut Startup, cache: &mut Cache, page: u32, [valid, dirty]: [u16; 2]| {
+            let (valid, dirty) = (Granules(valid), Granules(dirty));
             let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
             let (key, position) = (BlockKey::new(Volume(0), 3), Position(first + page));
             let (checksum, sequence, adds) = (0, BatchSequence(page.into()), true);
@@ -162,22 +166,22 @@ mod tests {
             let shard = &cache.world.shards[0];
             shard.recovery.dirty(&shard.tiers.blocks, BlockKey::new(Volume(0), 3))
         };
-        // The masks of the newest record, and what is owed for it, if it has all.
+        // The granules of the newest record, and what is owed for it, if it has all.
         for (newest, all) in [
-            ((3, 0), Some(1)),
-            ((3, 2), Some(3)),
-            ((1, 1), Some(1)),
-            ((2, 2), None),
-            ((2, 0), None),
+            ([3, 0], Some(1)),
+            ([3, 2], Some(3)),
+            ([1, 1], Some(1)),
+            ([2, 2], None),
+            ([2, 0], None),
         ] {
             let (mut start, mut cache) = (Startup::default(), small());
-            find(&mut start, &mut cache, 1, (1, 1));
+            find(&mut start, &mut cache, 1, [1, 1]);
             find(&mut start, &mut cache, 2, newest);
-            assert_eq!(start.incomplete().is_empty().then(|| owed(&cache)), all, "{newest:?}");
+            assert_eq!(start.incomplete().is_empty().then(|| owed(&cache).0), all, "{newest:?}");
         }
         for (dirty, voids) in [(0, false), (1, true)] {
             let (mut start, mut cache) = (Startup::default(), small());
-            find(&mut start, &mut cache, 1, (1, dirty));
+            find(&mut start, &mut cache, 1, [1, dirty]);
             start.recovered_tombstone(&mut cache.world, BlockKey::new(Volume(0), 3));
             assert_eq!(!start.incomplete().is_empty(), voids);
         }

@@ -16,7 +16,7 @@ mod write;
 use forebay_block::Op;
 use forebay_effect::IoError;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Log};
+use forebay_flash::{BlockKey, Granules, Log};
 
 use self::admit::Admitter;
 use self::entrance::Entrance;
@@ -57,6 +57,19 @@ pub(crate) enum PieceStep {
     Parked,
 }
 
+/// The sizes of a shard, in blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShardSizes {
+    /// Frames: for the blocks that memory holds, and the spare ones.
+    pub frames: u32,
+    /// Blocks that memory holds.
+    pub dram_blocks: u32,
+    /// Index entries for blocks on flash.
+    pub flash_entries: u32,
+    /// All index entries.
+    pub entries: u32,
+}
+
 /// See the module. The parts keep their own invariants; invariants over several parts hold between
 /// calls.
 #[derive(Debug)]
@@ -88,11 +101,13 @@ impl Tiers {
             None => share(all),
         };
         let entries = on_flash + frames + 1;
+        let dram_blocks = share(config.dram_blocks);
+        let sizes = ShardSizes { frames, dram_blocks, flash_entries: on_flash, entries };
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
-            dram: Dram::new(config, frames, share(config.dram_blocks), on_flash),
-            flash: FlashTier::new(shard, config, (on_flash, entries), frames),
+            dram: Dram::new(config, sizes),
+            flash: FlashTier::new(shard, config, sizes),
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
             lines: Lines::new(config),
@@ -305,9 +320,9 @@ impl Tiers {
 
     /// A direct write makes what the frame holds of these granules old or unknown: a frame that then holds nothing
     /// is released.
-    pub fn outdate(&mut self, id: EntryId, granules: u16) {
+    pub fn outdate(&mut self, id: EntryId, granules: Granules) {
         self.blocks.outdated(id, granules);
-        if self.blocks[id].valid() == 0 && self.blocks[id].frame().is_some() {
+        if self.blocks[id].valid().is_empty() && self.blocks[id].frame().is_some() {
             self.release_frame(id);
         }
     }

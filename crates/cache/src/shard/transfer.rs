@@ -1,6 +1,6 @@
 //! A transfer: a device operation in progress on one block, or on consecutive blocks.
 
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Granules, Position};
 
 use super::frames::Frame;
 use crate::load::Source;
@@ -16,16 +16,16 @@ pub(crate) enum TransferKind {
     /// Flash to a frame, or through a bounce frame to merge; then the checksum.
     FlashRead { position: Position },
     /// A frame to the log.
-    Append { valid: u16, dirty: u16 },
+    Append { valid: Granules, dirty: Granules },
     /// Flash to a bounce frame, in transit to the head of the log.
     CarryRead { position: Position },
     /// To the head of the log, replacing a record whose region is to be reused: the same data from
     /// a bounce frame or, without valid granules, a note that the dirty ones are lost.
-    Carry { position: Position, valid: u16, dirty: u16 },
+    Carry { position: Position, valid: Granules, dirty: Granules },
     /// A frame to the backing store, bypassing flash: blocks whose dirty granules leave.
-    Destage { rest: u16 },
+    Destage { rest: Granules },
     /// A record's dirty granules, already in memory, to the backing store.
-    DestageRecord { rest: u16, from: Frame, position: Position },
+    DestageRecord { rest: Granules, from: Frame, position: Position },
     /// Flash to a bounce frame, in transit to the backing store.
     DestageRead { position: Position },
     /// A request's bytes to the backing store.
@@ -69,7 +69,7 @@ impl TransferKind {
             TransferKind::DirectZero { .. }
             | TransferKind::Range { .. }
             | TransferKind::DirectRead { .. } => true,
-            TransferKind::Carry { valid, .. } => valid == 0,
+            TransferKind::Carry { valid, .. } => valid.is_empty(),
             TransferKind::Fetch
             | TransferKind::FetchLine
             | TransferKind::FlashRead { .. }

@@ -9,13 +9,14 @@ use core::ops;
 use forebay_block::Volume;
 use forebay_effect::{Device, Effect, Owner, Place, Segment, Token};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, GRANULES_MAX, Granules, Position};
 
 use super::ShardContext;
 use super::blocks::Blocks;
 use super::entry::{EntryId, TRANSFERS_MAX};
 use super::frames::{Frame, Frames};
 use super::transfer::{Transfer, TransferKind, Way};
+use crate::byte_range::ByteRange;
 use crate::load::Source;
 use crate::slab::{Fifo, Key, RequestIndex, Slab, StretchIndex, TransferIndex};
 use crate::ticket::Ticket;
@@ -114,7 +115,7 @@ impl Transfers {
         volumes: &mut Volumes,
         kind: TransferKind,
         key: BlockKey,
-        range: (u64, u64),
+        range: ByteRange,
     ) -> TransferIndex {
         if kind.is_direct() {
             volumes[key.volume()].direct_begins();
@@ -124,8 +125,8 @@ impl Transfers {
             kind,
             key,
             count: 1,
-            start: range.0,
-            end: range.1,
+            start: range.start,
+            end: range.end,
             waiters: Fifo::EMPTY,
             bounce: None,
             stretch: StretchIndex::NONE,
@@ -141,7 +142,7 @@ impl Transfers {
         volumes: &mut Volumes,
         id: EntryId,
         kind: TransferKind,
-        range: (u64, u64),
+        range: ByteRange,
     ) -> TransferIndex {
         let t = self.start(volumes, kind, blocks[id].key(), range);
         blocks[id].set_transfer(Some(t));
@@ -187,7 +188,8 @@ impl Transfers {
 
     /// Whether a record that is marked dirty is being appended.
     pub fn appends_dirty(&self) -> bool {
-        self.iter().any(|t| matches!(t.kind, TransferKind::Append { dirty, .. } if dirty != 0))
+        self.iter()
+            .any(|t| matches!(t.kind, TransferKind::Append { dirty, .. } if !dirty.is_empty()))
     }
 
     /// Whether blocks are being written to the log. They are not in the dirty list meanwhile, so that a flush
@@ -245,10 +247,10 @@ impl Transfers {
         let position = e.position().expect("a record to read");
         let log = context.log.of(position);
         let (page, offset) = (log.geometry().page_size, log.byte_offset(position));
-        let granules = blocks.granules();
-        let length = granules.bytes(e.flash_valid()).next_multiple_of(page);
+        let granularity = blocks.granularity();
+        let length = granularity.bytes(e.flash_valid()).next_multiple_of(page);
         let effect = Effect::Read { token: self.token(t), device: Device::Flash, offset, length };
-        let segments = granules.payload(into, e.flash_valid(), Some(page));
+        let segments = granularity.payload(into, e.flash_valid(), Some(page));
         context.effects.push_with(effect, segments);
         context.read_begins(Source::Flash);
     }
@@ -273,11 +275,11 @@ impl Transfers {
         let e = &blocks[id];
         let (key, dirty) = (e.key(), e.dirty());
         let frame = e.frame().expect("a frame to destage");
-        let range = blocks.granules().range_within(context, key);
-        if dirty == blocks.granules().all() {
-            let kind = TransferKind::Destage { rest: 0 };
+        let range = blocks.granularity().range_within(context, key);
+        if dirty == blocks.granularity().all() {
+            let kind = TransferKind::Destage { rest: Granules::EMPTY };
             let place = Place::Frame { frame, offset: 0 };
-            let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
+            let segment = Some(Segment { place, length: range.length() });
             let t = self.run(context, key, range, kind, segment, |other| *other == kind);
             blocks[id].set_transfer(Some(t));
             return t;
@@ -298,9 +300,9 @@ impl Transfers {
         poison: bool,
     ) -> TransferIndex {
         let e = &blocks[id];
-        assert!(e.flash_dirty() == 0, "direct write over a dirty record");
+        assert!(e.flash_dirty().is_empty(), "direct write over a dirty record");
         let (key, kind) = (e.key(), TransferKind::Activate { poison });
-        let t = self.start_on(blocks, context.volumes, id, kind, (0, 0));
+        let t = self.start_on(blocks, context.volumes, id, kind, ByteRange::EMPTY);
         let ticket = self.ticket(t);
         let log = context.log.get_mut().expect("the block has a record, or the log takes one");
         log.mark_active(key, ticket);
@@ -321,17 +323,11 @@ impl Transfers {
             other => unreachable!("{other:?} has no steps"),
         };
         // Granules past the end of the volume are not written.
-        let shift = blocks.granules().granule_shift();
-        let within = ((end - start).div_ceil(1 << shift) as u32).min(16);
-        *rest &= ((1_u32 << within) - 1) as u16;
-        let mask = *rest;
-        let run = (mask != 0).then(|| {
-            let from = mask.trailing_zeros();
-            let count = (mask >> from).trailing_ones();
-            *rest &= !((((1_u32 << count) - 1) << from) as u16);
-            (from << shift, count << shift)
-        });
-        let Some((offset, length)) = run else { return false };
+        let granularity = blocks.granularity();
+        let within = (end - start).div_ceil(1 << granularity.granule_shift());
+        *rest &= Granules::range(0, within.min(GRANULES_MAX.into()) as u32);
+        let Some(run) = rest.take_run() else { return false };
+        let (offset, length) = granularity.bytes_of(run);
         // The volume may end within the last granule.
         let length = length.min((end - start) as u32 - offset);
         let key = self[t].key;
@@ -359,7 +355,7 @@ impl Transfers {
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
-        range: (u64, u64),
+        range: ByteRange,
         kind: TransferKind,
         segment: Option<Segment>,
         alike: impl Fn(&mut TransferKind) -> bool,
@@ -369,11 +365,11 @@ impl Transfers {
             let t = &mut self[transfer];
             let follows = t.key.volume() == key.volume()
                 && t.key.block().0 + u64::from(t.count) == key.block().0
-                && t.end == range.0
+                && t.end == range.start
                 && t.count < RUN_BLOCKS_MAX;
             if follows && alike(&mut t.kind) {
                 t.count += 1;
-                t.end = range.1;
+                t.end = range.end;
                 self.runs.0[way as usize].1.extend(segment);
                 return transfer;
             }
@@ -434,14 +430,14 @@ impl Transfers {
         let next = self.ranges.get(self.range_place(key.0));
         let free = next.map_or(u64::MAX, |&t| self[t].key.0 - key.0);
         let t = &mut self[open];
-        let start = blocks.granules().start_of(key);
+        let start = blocks.granularity().start_of(key);
         let follows = t.key.0 + u64::from(t.count) == key.0 && t.end == start;
         match &mut t.kind {
             TransferKind::Range { request: r, pieces, zero: true } if *r == request && follows => {
                 let more = count.min(RUN_BLOCKS_MAX - t.count).min(free.min(1 << 31) as u32);
                 *pieces += more;
                 t.count += more;
-                t.end += u64::from(more) << blocks.granules().block_shift();
+                t.end += u64::from(more) << blocks.granularity().block_shift();
                 let stats = &mut context.volumes[key.volume()].stats;
                 stats.write_hits.miss += u64::from(more);
                 more

@@ -1,30 +1,31 @@
-//! What to do about an error of the engine, in the words of the command line. The engine says what happened; it
-//! knows neither flags nor commands.
+//! What to do about an error of the engine, in terms of the command line. The engine reports what
+//! happened; it knows neither flags nor commands.
 
 use forebay_engine::{EngineError, EngineNotice, Fault, HeaderError};
 use forebay_flash::LogError;
 
-/// What the flags of `forebay serve` are called in the command that ran the engine.
+/// The names that the flags of `forebay serve` have in the command that runs the engine.
 pub struct Flags {
-    /// Formats the devices.
+    /// The flag that formats the devices.
     format: &'static str,
-    /// Drops what flash holds of changed stores, once its dirty blocks are destaged.
+    /// The flag or command that drops the cached blocks of changed stores, after it destages their
+    /// dirty blocks.
     drop_clean: &'static str,
 }
 
 impl Flags {
     pub const SERVE: Flags = Flags { format: "--format", drop_clean: "--drop-clean" };
-    /// Here, `--format` is the format of the trace.
+    /// In `forebay replay`, `--format` is the format of the trace.
     pub const REPLAY: Flags =
         Flags { format: "--format-devices", drop_clean: "`forebay serve --drop-clean`" };
 }
 
-/// An error as users of `forebay serve` and `forebay ctl` read it: the fact, and then the advice.
+/// The message for users of `forebay serve` and `forebay ctl`: the error, followed by advice.
 pub fn explain(error: &EngineError) -> String {
     explain_for(error, &Flags::SERVE)
 }
 
-/// As [`explain`], for the command with these flags.
+/// Like [`explain`], for a command that has these flags.
 pub fn explain_for(error: &EngineError, flags: &Flags) -> String {
     match advice(error, flags) {
         Some(advice) => format!("{error}. {advice}"),
@@ -32,7 +33,7 @@ pub fn explain_for(error: &EngineError, flags: &Flags) -> String {
     }
 }
 
-/// A notice, and what to do about it.
+/// The message for a notice, with advice.
 pub fn explain_notice(notice: &EngineNotice, flags: &Flags) -> String {
     match notice {
         EngineNotice::Formatted { .. } => format!("{notice} with {}", flags.format),
@@ -40,7 +41,7 @@ pub fn explain_notice(notice: &EngineNotice, flags: &Flags) -> String {
     }
 }
 
-/// A fault, and what to do about it.
+/// The message for a fault, with advice.
 pub fn explain_fault(fault: &Fault) -> String {
     match fault {
         Fault::Suspended { .. } => format!("{fault}, and on `forebay ctl resume`"),
@@ -48,8 +49,8 @@ pub fn explain_fault(fault: &Fault) -> String {
     }
 }
 
-/// What to do about an error, if the error itself does not say it. Lints keep the list complete, as the compiler
-/// cannot: other versions of the engine may have more errors.
+/// What to do about an error, unless its own message says that. Lints keep the list complete; the
+/// compiler cannot, because the enum is non-exhaustive.
 #[deny(clippy::wildcard_enum_match_arm, clippy::match_wildcard_for_single_variants)]
 fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
     use EngineError as E;
@@ -157,7 +158,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::Missing { error, .. } | E::Order { error, .. } | E::HeldRefused(error) => {
             return advice(error, flags);
         }
-        // Their own words say what to change in the configuration.
+        // These messages already say what to change in the configuration.
         E::Setup(_)
         | E::Volumes { .. }
         | E::PageSize { .. }
@@ -169,7 +170,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         | E::HeaderWithoutFlush { .. }
         | E::Layout { .. }
         | E::DramSize { .. } => return None,
-        // There is nothing to do, or it depends on the cause.
+        // Nothing can be done, or it depends on the cause.
         E::StartEnded
         | E::Open(_)
         | E::Nbd(_)

@@ -1,4 +1,4 @@
-//! `forebay backing`: looks at a backing store offline, and gives it away.
+//! `forebay backing`: inspects, recovers and releases a backing store while the server is stopped.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ pub struct Args {
     pub output: DocumentArgs,
 }
 
-/// What is reported.
+/// What the command reports.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "BackingReport")]
 pub(crate) struct Report {
@@ -95,7 +95,7 @@ pub(crate) struct Report {
     journal: Option<()>,
 }
 
-/// Runs one of them.
+/// Runs the subcommand.
 pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     let (args, recover) = match command {
         Command::Info(args) => (args, false),
@@ -115,7 +115,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     emit(&args.device, &header, &args.output)
 }
 
-/// The failure of an inspection: a store whose header cannot be read may have layout = "none".
+/// The failure for a store whose header cannot be read; such a store may have layout = "none".
 fn without_header(error: EngineError) -> CliError {
     use HeaderError::{Damaged, Foreign, Impossible, Missing};
     let (path, error) = match error {
@@ -127,7 +127,7 @@ fn without_header(error: EngineError) -> CliError {
     };
     let is_short = path.metadata().is_ok_and(|found| found.is_file() && found.len() < AREA_BYTES);
     let what = match error {
-        // A copy that is beyond the end counts as damaged.
+        // A header copy beyond the end of the file counts as damaged.
         Damaged if is_short => {
             format!("{} is too short for a Forebay header, and has none", path.display())
         }
@@ -222,7 +222,7 @@ fn emit_report(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
         match (&report.flash_uuid, report.flash_epoch) {
             (Some(uuid), Some(epoch)) => writeln!(out, "flash tier    {uuid}, epoch {epoch}"),
             (_, Some(_)) => writeln!(out, "flash tier    none"),
-            // A store without a header does not know it.
+            // Without a header, the store does not record its flash tier.
             (_, None) => Ok(()),
         }
     })

@@ -1,4 +1,4 @@
-//! `forebay consolidate`: do workloads fit together in one cache?
+//! `forebay consolidate`: checks whether workloads fit together in one cache.
 
 use clap::ValueEnum;
 use forebay_analysis::consolidate::{self as analysis, Answer, Group, Question};
@@ -93,7 +93,7 @@ impl Args {
         self.by.unwrap_or(if several { By::File } else { By::Volume })
     }
 
-    /// How phases are looked for.
+    /// How to find phases.
     fn phases(&self) -> PhaseOptions {
         PhaseOptions {
             window: self.window,
@@ -120,7 +120,7 @@ impl Args {
     }
 }
 
-/// Reads the traces, once, and answers.
+/// Reads the traces once, and prints the answer.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.check()?;
     let question = args.question();
@@ -131,7 +131,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.give(&Consolidation::new(&answer, args.traces.names()))
 }
 
-/// What the user should know of the assumptions.
+/// Notes about the assumptions behind the answer.
 fn notes(answer: &Answer) -> Vec<String> {
     let mut notes = Vec::new();
     if let [only] = &answer.workloads[..] {

@@ -48,11 +48,11 @@ pub struct RestartArgs {
     pub server: ServerArgs,
 }
 
-/// A server, and what shows that we may give it orders.
+/// A server, and the token that authorises requests to it.
 struct Server {
     address: Address,
     token: Option<Token>,
-    /// The command line says which, and not a default.
+    /// Whether the command line names the server, instead of relying on the default address.
     named: bool,
 }
 
@@ -208,9 +208,9 @@ const EXAMPLE_SET: &str = "Example, with a server running:
 
 The change lasts until the server stops; the next start uses the configuration file.";
 
-/// Asks, and prints the answer.
+/// Sends the request and prints the reply.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    // There is nothing to finish here, and nothing to say: what the server does, it goes on doing.
+    // Stopping this command needs no cleanup and no message: the server continues with the request.
     match args.action {
         Action::Top { .. } => ctx.stop_without_words(),
         _ => ctx.end_at_first_signal(),
@@ -285,7 +285,7 @@ impl Server {
         Ok(serde_json::from_str(&self.ask("GET", "/status")?.body)?)
     }
 
-    /// The status, with the latencies so far of each volume.
+    /// The status, including each volume's latencies since the server started.
     fn status_with_latencies(&self) -> Result<Value, CliError> {
         Ok(serde_json::from_str(&self.ask("GET", "/status?answered")?.body)?)
     }
@@ -337,7 +337,7 @@ fn top(
     Ok(())
 }
 
-/// A line for each volume: what happened between two statuses.
+/// One line per volume: the activity between two statuses.
 fn difference(before: &Value, now: &Value) -> String {
     if let Some(recovering) = now.get("recovering") {
         let number = |key: &str| count(number(recovering, &[key]) as u64);
@@ -348,7 +348,7 @@ fn difference(before: &Value, now: &Value) -> String {
             number("records")
         );
     }
-    // If the server has restarted, all that it has counted is new.
+    // After a restart, the server's counters start at 0, so nothing is subtracted.
     let same =
         before["pid"] == now["pid"] && number(before, &["uptime_s"]) <= number(now, &["uptime_s"]);
     let before = if same { before } else { &Value::Null };
@@ -390,7 +390,7 @@ fn difference(before: &Value, now: &Value) -> String {
     text
 }
 
-/// The latencies so far of a volume's requests; none while the server starts.
+/// The latencies of a volume's requests since the server started; none during startup.
 fn answered(volume: &Value) -> LatencyTotal {
     LatencyTotal::deserialize(&volume["answered"]).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What commands print with `--json` that no library below declares.
+//! Schemas of the `--json` documents that this crate declares, as opposed to a library.
 
 use schemars::{Schema, SchemaGenerator};
 

@@ -1,4 +1,4 @@
-//! Commands that are programs of their own: `forebay study` runs `forebay-study`.
+//! Commands that are separate programs: `forebay study` runs `forebay-study`.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,8 @@ use std::process::Command;
 use crate::error::CliError;
 use crate::output::write_stdout;
 
-/// Replaces this process with `forebay-NAME`, the first of `words`; returns only on failure.
+/// Replaces this process with `forebay-NAME`, where NAME is the first of `words`; returns only on
+/// failure.
 pub fn run(words: &[OsString]) -> Result<(), CliError> {
     let (name, rest) = words.split_first().ok_or_else(|| CliError::usage("no command given"))?;
     if name == "version" {
@@ -23,11 +24,11 @@ pub fn run(words: &[OsString]) -> Result<(), CliError> {
     Err(CliError::failed(format_args!("cannot run {}: {error}", program.display())))
 }
 
-/// Runs a command of the Python package, which the command line lists.
+/// Runs a command of the Python package that the command line lists.
 pub fn run_python(name: &str, words: &[OsString]) -> Result<(), CliError> {
     let program = format!("forebay-{name}");
     let mut command = Command::new(&program);
-    // It runs this program, which need not be on the PATH.
+    // The Python program runs this executable, which need not be on the PATH.
     if let (None, Ok(own)) = (std::env::var_os("FOREBAY"), std::env::current_exe()) {
         command.env("FOREBAY", own);
     }

@@ -1,4 +1,4 @@
-//! `forebay flash`: looks at a flash tier offline.
+//! `forebay flash`: inspects, checks and recovers a flash tier while the server is stopped.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -27,7 +27,7 @@ const EXAMPLE_CHECK: &str = "Example, with the server stopped:
 const EXAMPLE_RECOVER: &str = "Example, with the server stopped:
   $ forebay flash recover flash.img --config forebay.toml";
 
-/// As many errors are named in text; JSON has all.
+/// Maximum number of errors in the text output; the JSON output lists all errors.
 const ERRORS_SHOWN: usize = 10;
 
 /// What to do with a flash tier.
@@ -65,7 +65,7 @@ pub struct RecoverArgs {
     pub output: DocumentArgs,
 }
 
-/// What is reported.
+/// What the command reports.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "FlashReport")]
 pub(crate) struct Report {
@@ -104,11 +104,11 @@ struct Bound {
     uuid: String,
 }
 
-/// Runs one of them.
+/// Runs the subcommand.
 pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     match command {
         Command::Info(args) => {
-            // It only reads.
+            // Inspection only reads, so a signal may end it at any point.
             ctx.end_at_first_signal();
             emit(&report(&args.device)?, &args.output)
         }
@@ -141,7 +141,7 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
         return Err(CliError::usage(what).next("give the configuration that the server used"));
     }
     if !matches!(inspect_flash(&args.device)?, Found::Tier(_)) {
-        // Says what is wrong with it, and does not format it.
+        // Reports what is wrong with the tier; opening it would format it.
         check_flash(&args.device)?;
     }
     let go_on = || match ctx.interrupted() {
@@ -160,7 +160,7 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
         go_on()
     })?;
     if remain > 0 {
-        // (The tier may not have noted yet that the last ones were destaged.)
+        // The tier may not yet have recorded that the last of these blocks were destaged.
         let kept =
             format_args!("all data; at least {} blocks on flash are still dirty", count(remain));
         return Err(CliError::interrupted()
@@ -173,7 +173,7 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
 
 fn report(device: &Path) -> Result<Report, CliError> {
     let Found::Tier(superblock) = inspect_flash(device)? else {
-        // Names what is there instead.
+        // The error says what the device holds instead of a flash tier.
         check_flash(device)?;
         return Err(CliError::failed("the flash tier changed while it was being read"));
     };
@@ -217,7 +217,7 @@ fn errors(check: &CheckReport) -> Vec<Damage> {
     failure.chain(batches).chain(blocks).chain(misplaced).collect()
 }
 
-/// One thing that is wrong.
+/// One instance of damage.
 #[derive(Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Damage {
@@ -251,7 +251,7 @@ enum Damage {
     },
 }
 
-/// What is lost of a block whose data cannot be read.
+/// The loss when a block's data cannot be read.
 #[derive(Serialize, JsonSchema, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum LossName {
@@ -285,7 +285,7 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// How much is damaged, in a line; empty if nothing is.
+/// Summarises the damage in one line; empty if there is none.
 fn summary(errors: &[Damage]) -> String {
     let blocks = |which| {
         let is = |e: &&Damage| matches!(e, Damage::Block { state, .. } if *state == which);
@@ -352,7 +352,7 @@ fn emit(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
     })
 }
 
-/// 16 bytes as a UUID is written.
+/// Formats 16 bytes as a UUID.
 pub(super) fn hex(uuid: &[u8; 16]) -> String {
     let mut text = String::new();
     for (n, byte) in uuid.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `forebay load`: a synthetic workload against real devices.
+//! `forebay load`: sends a synthetic workload to real devices.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use crate::error::CliError;
 use crate::notes;
 use crate::output::OutputArgs;
 
-/// Requests of a workload that its identity is made of at most.
+/// Maximum number of requests to hash for the workload's identity.
 const HASHED_MAX: u64 = 1_000_000;
 
 /// Arguments of `forebay load`.
@@ -72,11 +72,11 @@ pub struct Args {
     pub output: OutputArgs,
 }
 
-/// Generates load.
+/// Runs the workload.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
     let mut read = args.target.files()?;
-    // (A line that describes a workload is the name of no file.)
+    // SPEC may be an inline description instead of a file name; then no such file exists.
     read.push(PathBuf::from(&args.spec));
     args.output.check_with(&args.intervals, &read)?;
     let open_loop = args.rate.is_some() || args.open_loop;
@@ -121,7 +121,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             placement,
             options: RunOptions {
                 pace,
-                // A file has one queue, which is that of all jobs.
+                // A file has one queue, which the jobs share.
                 queue_depth: depth * (args.jobs / submitters.max(1)).max(1),
                 skip_idle: None,
                 duration: args.duration.map(TimeSpan::nanos),
@@ -137,12 +137,12 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         .give(&args.output, args.intervals.as_deref())
 }
 
-/// A workload that cannot be understood is bad usage.
+/// The failure for an invalid SPEC, which is bad usage.
 fn bad_spec(error: TraceError) -> CliError {
     CliError::usage(error).next("docs/trace-formats.md lists all keys")
 }
 
-/// A number such as `1000`, `20k` or `2M`, above 0; for clap's `value_parser`.
+/// Parses a number above 0, such as `1000`, `20k` or `2M`; for clap's `value_parser`.
 fn number(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 3] = [("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
     let unit = UNITS.iter().find_map(|(unit, n)| Some((text.strip_suffix(unit)?, *n)));

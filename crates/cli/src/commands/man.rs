@@ -16,7 +16,7 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// Writes one page per command, `forebay-trace-info.1` for `forebay trace info`.
+/// Writes one page per command, such as `forebay-trace-info.1` for `forebay trace info`.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let directory = &args.directory;
     std::fs::create_dir_all(directory)

@@ -2,10 +2,10 @@
 //!
 //! To add `forebay NAME`: write `commands/NAME.rs` with a clap `Args` struct and
 //! `pub fn run(args: Args, ctx: &Context) -> Result<(), CliError>`, then add three lines here:
-//! `mod NAME;`, an arm of [`Command`] whose doc comment is the one-line description, and an arm
-//! of [`run`]. Say `#[command(after_help = ...)]` with an "Example:" whose lines start with
-//! `  $ ` and fit a terminal of 80 columns; a test (`prepared` in `tests/command_line.rs` says what
-//! it has made ready) pastes them into a shell.
+//! `mod NAME;`, a variant of [`Command`] whose doc comment is the one-line description, and an arm
+//! of [`run`]. Add `#[command(after_help = ...)]` with an "Example:" whose lines start with `  $ `
+//! and fit a terminal of 80 columns. A test pastes these lines into a shell; `prepared` in
+//! `tests/command_line.rs` lists the files that the test prepares.
 
 mod backing;
 mod completions;
@@ -104,13 +104,13 @@ pub enum Command {
     External(Vec<OsString>),
 }
 
-/// Runs the command of this process's command line.
+/// Runs the command given by the arguments of this process.
 pub fn main() -> Result<(), CliError> {
     let cli = parse()?;
     run(cli.command, &Context::new(cli.quiet))
 }
 
-/// Reads the command line; on bad usage says so and exits with status 2.
+/// Parses the command line; prints an error and exits with status 2 if it is invalid.
 fn parse() -> Result<Cli, CliError> {
     let parsed = description().try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
     parsed.or_else(|error| match error.get(ContextKind::InvalidSubcommand) {
@@ -119,7 +119,7 @@ fn parse() -> Result<Cli, CliError> {
             let words = words.map(|word| word.to_string_lossy().into_owned());
             Err(unknown::command(&description(), words.take_while(|word| word != name), name))
         }
-        // (The parser itself ignores that a page of help could not be written.)
+        // clap ignores errors when it writes a help page.
         _ if !error.use_stderr() && !std::io::stdout().is_terminal() => {
             write_stdout(error.render().to_string().as_bytes())?;
             std::process::exit(0)
@@ -156,12 +156,13 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     }
 }
 
-/// The whole command line as clap describes it, for completion, manual pages and suggestions.
+/// The whole command line, for completion scripts, manual pages and suggestions.
 pub fn description() -> clap::Command {
     with_negative_numbers(Cli::command())
 }
 
-/// Makes every option take `-1` as a value, so that the option says what it expects instead.
+/// Lets every option take `-1` as a value, so that the option's own error says which values are
+/// valid.
 fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let commands: Vec<String> =
         command.get_subcommands().map(|command| command.get_name().to_owned()).collect();

@@ -1,4 +1,4 @@
-//! `forebay mrc`: miss-ratio curves.
+//! `forebay mrc`: computes miss-ratio curves.
 
 mod args;
 mod slice_files;

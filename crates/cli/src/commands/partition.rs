@@ -1,4 +1,4 @@
-//! `forebay partition`: how a cache is divided among volumes.
+//! `forebay partition`: divides a cache among volumes.
 
 use clap::ValueEnum;
 use forebay_analysis::AnalysisError;
@@ -55,7 +55,7 @@ pub enum Iops {
     Inverse,
 }
 
-/// How a division is judged.
+/// How to evaluate a division.
 const EVALUATE: [(JudgedBy, &str); 2] = [
     (JudgedBy::Analytic, "Use the miss-ratio curves and the latencies of idle devices"),
     (JudgedBy::Simulate, "Simulate the caches, then plan again with the simulated latencies"),
@@ -238,7 +238,7 @@ impl Args {
         self.evaluating.evaluate == JudgedBy::Simulate
     }
 
-    /// When prediction and simulation agree.
+    /// When to stop replanning because prediction and simulation agree.
     fn convergence(&self) -> Convergence {
         let usual = Convergence::default();
         Convergence {
@@ -247,13 +247,13 @@ impl Args {
         }
     }
 
-    /// Requests in flight, where the trace's times do not matter.
+    /// Number of requests in flight; `None` if requests keep the trace's timestamps.
     fn queue_depth(&self) -> Option<u32> {
         let closed = self.goal == Goal::Iops && self.evaluating.rate.is_none();
         self.evaluating.queue_depth.or(closed.then_some(analysis::QUEUE_DEPTH))
     }
 
-    /// Refuses what cannot be, before traces are read.
+    /// Checks the arguments before the traces are read.
     fn check(&self) -> Result<(), CliError> {
         self.output.check(&self.traces.traces)?;
         self.check_sizes()?;
@@ -349,7 +349,7 @@ impl Args {
     }
 }
 
-/// Divides and tells.
+/// Divides the cache and prints the shares.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.check()?;
     let question = args.question();
@@ -387,7 +387,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.give(&shown)
 }
 
-/// Reads `VOLUME=TIME`.
+/// Parses `VOLUME=TIME`.
 fn target(text: &str) -> Result<(String, TimeSpan), String> {
     let wrong = || format!("`{text}` is not a target: write VOLUME=TIME, such as vm1=2ms");
     let (volume, time) = text.rsplit_once('=').ok_or_else(wrong)?;

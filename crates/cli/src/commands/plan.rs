@@ -1,4 +1,4 @@
-//! `forebay plan`: which tiers to buy.
+//! `forebay plan`: chooses the cache tiers to buy.
 
 use std::path::PathBuf;
 
@@ -22,9 +22,9 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, write_stdout};
 
-/// Points per combination of more than two tiers.
+/// Maximum number of points to evaluate per combination of more than two tiers.
 const POINTS_MAX: u64 = 1 << 20;
-/// Budgets of a sweep unless the user says otherwise.
+/// Default number of budgets in a sweep.
 const SWEEP: usize = 24;
 
 /// The write policy to plan for.
@@ -54,7 +54,7 @@ pub enum Method {
     Exhaustive,
 }
 
-/// How one choice is judged.
+/// How to evaluate one choice.
 const EVALUATE: [(JudgedBy, &str); 3] = [
     (JudgedBy::Analytic, "Use the miss-ratio curves and the latencies of the devices"),
     (JudgedBy::Simulate, "Simulate the cache"),
@@ -176,7 +176,7 @@ pub struct WearMax(pub Option<f64>);
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MetadataByTier {
     bytes: Metadata,
-    /// How many numbers were given.
+    /// How many numbers `--metadata` gave.
     numbers: usize,
 }
 
@@ -210,14 +210,15 @@ impl Args {
         CostModel { metadata: self.metadata.bytes, ..CostModel::with_block_size(self.block_size) }
     }
 
-    /// How Cydonia searches.
+    /// How to search with Cydonia.
     fn cydonia(&self) -> CydoniaOptions {
         let usual = CydoniaOptions::default();
         let evaluations_max = self.evaluations.unwrap_or(usual.evaluations_max);
         CydoniaOptions { evaluations_max, ..usual }
     }
 
-    /// How one choice is judged. The formulas do not know the cache of a configuration.
+    /// How to evaluate one choice. With `--config`, the default is to simulate: the formulas do not
+    /// model the configured cache.
     fn judge(&self) -> JudgedBy {
         let searches = self.study.is_none() && self.have.is_none();
         let usual = match self.config.is_some() && searches {
@@ -227,7 +228,7 @@ impl Args {
         self.evaluate.unwrap_or(usual)
     }
 
-    /// Refuses what would have no effect, before traces are read.
+    /// Refuses options that would have no effect, before traces are read.
     fn check(&self) -> Result<(), CliError> {
         let studies = self.study.is_some();
         let cydonia = self.method == Method::Cydonia;
@@ -235,7 +236,8 @@ impl Args {
         let shortlist = runs && !cydonia;
         let replays = self.judge() == JudgedBy::Replay;
         for (name, is_given, is_useful, needs) in [
-            // Not by `requires`: clap does not ask for what conflicts with --budget.
+            // Checked here because clap does not enforce `requires` for options that conflict with
+            // --budget.
             ("--resume", self.resume.is_some(), studies, "--study"),
             (
                 "--evaluations",
@@ -266,7 +268,7 @@ impl Args {
         Ok(())
     }
 
-    /// Refuses tiers in the wrong order, and metadata for tiers that there are not.
+    /// Refuses tiers in the wrong order, and metadata for more tiers than any combination has.
     fn check_tiers(
         &self,
         catalogue: &Catalogue,
@@ -318,7 +320,7 @@ impl Args {
         })
     }
 
-    /// How the best choices are judged.
+    /// How to evaluate the best choices.
     fn evaluate(&self) -> Result<analysis::Evaluate, CliError> {
         let shortlist = self.shortlist.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let shortlist = shortlist.unwrap_or(analysis::SHORTLIST);
@@ -352,7 +354,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let named = args.config.as_ref().map(|file| load_config(file)).transpose()?;
     let named = named.as_ref().map(files_of).unwrap_or_default();
     let read = args.traces.traces.iter().chain(&args.devices).chain(&args.config).chain(&named);
-    // (The file to resume from is both.)
+    // The --resume file is both read and written.
     args.output.check(read.chain(&args.resume))?;
     if args.judge() != JudgedBy::Analytic {
         args.traces.check_rereadable(", but each simulation or replay reads it again")?;

@@ -30,7 +30,7 @@ fn known(name: &str) -> Result<Kind, forebay_replacement::UnknownKind> {
     name.parse()
 }
 
-/// Blocks of the cache in which the memory of a policy is measured.
+/// Number of blocks of the cache in which the memory use of a policy is measured.
 const BLOCKS: u32 = 1 << 16;
 
 /// What `--json` prints.
@@ -94,7 +94,7 @@ struct Parameter {
     meaning: &'static str,
 }
 
-/// Prints what policies there are.
+/// Prints the policies.
 pub fn run(args: Args, _ctx: &Context) -> Result<(), CliError> {
     if args.admission {
         return admission(args.json);
@@ -185,7 +185,7 @@ fn text(document: &Document) -> String {
     text
 }
 
-/// Lines of at most 96 characters, indented by four.
+/// Wraps text into lines of at most 96 characters, indented by four.
 fn wrapped(text: &str) -> String {
     let (mut lines, mut line) = (String::new(), String::from("   "));
     for word in text.split(' ') {

@@ -1,7 +1,7 @@
-//! The commands that the Python package brings: `forebay study` runs `forebay-study`.
+//! The commands of the Python package: `forebay study` runs `forebay-study`.
 //!
-//! They are listed here so that help, manual pages and completions know them; what they do is in
-//! `python/forebay`, and so is the reading of their options.
+//! They are declared here so that help, manual pages and completions list them. `python/forebay`
+//! implements the commands and parses their options.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,8 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output::write_stdout;
 
-/// A command of the package: its name, its arguments in a word, and what follows its help.
+/// Declares commands of the package: each has a name, a word for its arguments, a description, and
+/// text that follows its help.
 macro_rules! commands {
     ($($args:ident = $name:literal, $value:literal, $about:literal, $help:literal;)+) => {
         $(
@@ -71,14 +72,14 @@ Example:
 }
 
 fn run(name: &str, words: &[OsString], ctx: &Context) -> Result<(), CliError> {
-    // The parser has taken `-q`, which is also an option of every program of the package.
+    // clap has consumed `-q`, which every program of the package also accepts.
     let quiet = ctx.is_quiet().then(|| OsString::from("--quiet"));
     let all: Vec<OsString> = quiet.into_iter().chain(words.iter().cloned()).collect();
     let error = super::external::run_python(name, &all);
     if words.iter().any(|word| word == "--help" || word == "-h") {
-        // Without the package there is still this page.
+        // If the package is not installed, print the help page that clap generates.
         let mut command = super::description();
-        // It learns then that it is `forebay NAME`.
+        // Building sets the page's command name to `forebay NAME`.
         command.build();
         let page = command.find_subcommand_mut(name).map(|c| c.render_long_help());
         return write_stdout(page.unwrap_or_default().to_string().as_bytes());

@@ -1,4 +1,4 @@
-//! `forebay replay`: a trace against real devices.
+//! `forebay replay`: replays a trace against real devices.
 
 pub mod answer;
 pub mod target;
@@ -66,7 +66,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// How long the replay of a trace of `span` takes if the target keeps up; none if only the target decides.
+    /// How long the replay of a trace that spans `span` takes if the target keeps up; `None` if the
+    /// duration depends only on the target.
     fn lasts(&self, span: Nanos) -> Option<Duration> {
         if self.as_fast_as_possible || self.target.quiesce || self.skip_idle.is_some() {
             return None;
@@ -77,7 +78,7 @@ impl Args {
     }
 }
 
-/// Replays.
+/// Replays the trace.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
     let read = args.target.files()?;

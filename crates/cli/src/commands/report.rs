@@ -1,4 +1,4 @@
-//! `forebay report`: what other commands answered with `--json`, on one page.
+//! `forebay report`: combines the `--json` documents of other commands in one page.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What to do next.
+/// The failure for an error, with advice.
 fn told(error: OverviewError) -> CliError {
     match error {
         OverviewError::Read { path, error } => CliError::file("cannot read", &path, error),

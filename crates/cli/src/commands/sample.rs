@@ -1,4 +1,5 @@
-//! `forebay sample`: a smaller trace with the features and hit ratios of the whole (BlkSample).
+//! `forebay sample`: writes a smaller trace with the features and hit ratios of the whole trace
+//! (BlkSample).
 
 use std::path::PathBuf;
 
@@ -72,12 +73,12 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether nobody says how the sample is to be taken, so that the closest of many is.
+    /// Whether to search for the closest of many samples: neither --bits nor --samples is given.
     fn searches(&self) -> bool {
         self.bits.is_empty() && self.samples == 1
     }
 
-    /// Sizes of regions to try.
+    /// The region sizes to try, as shifts of 4 KiB.
     fn bits(&self) -> &[u32] {
         match self.bits.as_slice() {
             [] if self.searches() => &SEARCHED_BITS,
@@ -90,7 +91,8 @@ impl Args {
         self.best_of.unwrap_or(if self.searches() { SEARCHED_SEEDS } else { 1 })
     }
 
-    /// Down to which rate the sample is reduced, and how far off its hit ratios may then be.
+    /// The rate down to which regions are removed, and the largest hit-ratio error that this may
+    /// cause.
     fn reduce(&self) -> Option<Reduce> {
         match self.target_rate {
             Some(target_rate) => Some(Reduce { target_rate, hit_ratio_error_max: None }),
@@ -124,7 +126,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let question = args.question();
     check(&args, &question)?;
     let answer = question.ask(ctx)?;
-    // --output is the sample: what is said of it goes to standard output.
+    // --output names the sample, so the report goes to standard output.
     let output = OutputArgs {
         document: DocumentArgs { json: args.json, output: None },
         parquet: args.parquet,
@@ -153,7 +155,7 @@ fn check(args: &Args, question: &Question) -> Result<(), CliError> {
         return usage(what.to_owned());
     }
     for &bits in args.bits() {
-        // Also says whether there are that many.
+        // This also fails if there are fewer disjoint samples at this rate.
         let (rate, seed, number) = (args.rate, args.seed, args.samples - 1);
         let last = SampleSpec { rate, bits, seed, number };
         Sampler::new(last).map_err(|e| CliError::usage(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! `forebay serve`: the cache, live.
+//! `forebay serve`: runs the cache and serves its volumes.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use crate::notify::Notify;
 use crate::output::{check_names, files_of_recording, try_write_stdout};
 use forebay_render::format::percent;
 
-/// How often a stop says how far it is.
+/// Interval between messages about the progress of a start or a stop.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
-/// How often a stop that waits for a store looks for a second signal.
+/// How often a stop that waits for a backing store checks for a second signal.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
-/// How often the server is asked whether something fails.
+/// How often to check the server for faults.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// How long the report of a fault of the program may take.
+/// Maximum time to report a panic before the process aborts.
 const REPORT_TIME: Duration = Duration::from_secs(1);
 
 /// Arguments of `forebay serve`.
@@ -70,7 +70,7 @@ pub struct Args {
     pub tape: Option<PathBuf>,
 }
 
-/// Serves until a signal comes.
+/// Serves until a signal or an operator stops the server.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let on_stop = match (args.keep_dirty, args.destage) {
         (true, _) => Some(OnStop::Keep),
@@ -104,7 +104,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     let mut line = serde_json::to_vec(&server.ready())?;
     line.push(b'\n');
-    // The reader may have gone (`| head -n 1`). Clients do not depend on it.
+    // The reader may have closed the pipe (`| head -n 1`). Clients do not depend on this line.
     if let Err(error) = try_write_stdout(&line) {
         ctx.note(format_args!(
             "serving, although the addresses could not be written to standard output: {error}"
@@ -144,7 +144,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         ctx.note(format_args!("{dirty} dirty blocks stay on flash"));
     }
     if let Some(failure) = &stopped.recording_failure {
-        // It took nothing from clients or stores, so the stop is as it should be.
+        // The failure affects neither clients nor stores, so the stop is still clean.
         ctx.note(failure);
     } else if let Some(options) = &record {
         ctx.note(recorded(options, stopped.recorded));
@@ -153,7 +153,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What happens from now on, in words.
+/// Describes what the server does from now on.
 fn stopping(mode: StopMode, has_flash: bool) -> &'static str {
     match (mode, has_flash) {
         (StopMode::Keep, true) => "finishing requests in flight; dirty data stays on flash",
@@ -169,10 +169,10 @@ fn stopping(mode: StopMode, has_flash: bool) -> &'static str {
     }
 }
 
-/// Where the configuration comes from.
+/// The configuration file, and the options that override it.
 struct Source {
     file: PathBuf,
-    /// What the command line says about dirty data at a stop.
+    /// The `flush.on_stop` given on the command line.
     on_stop: Option<OnStop>,
 }
 
@@ -185,12 +185,12 @@ impl Source {
     }
 }
 
-/// Looks at the configuration again, when signals say so; one look after another.
+/// Reloads the configuration on a signal, one reload at a time.
 #[derive(Default)]
 struct Reloads {
-    /// Signals that have been heeded.
+    /// Number of signals that have been handled.
     heeded: u32,
-    /// What the engine is being asked.
+    /// The rest of the last reload, which runs on another thread.
     under_way: Option<JoinHandle<Vec<String>>>,
 }
 
@@ -198,7 +198,7 @@ impl Reloads {
     fn look(&mut self, signals: &StopSignals, source: &Source, server: &Server, ctx: &Context) {
         let say = |line: String| ctx.note(format_args!("{}: {line}", source.file.display()));
         if let Some(under_way) = self.under_way.take_if(|under_way| under_way.is_finished()) {
-            // A thread that panicked has said so.
+            // A thread that panicked has already reported it.
             under_way.join().unwrap_or_default().into_iter().for_each(say);
         }
         let count = signals.reloads();
@@ -221,7 +221,7 @@ impl Reloads {
     }
 }
 
-/// What `--sample` says.
+/// Parses the value of `--sample`.
 fn sample(text: &str) -> Result<SampleSpec, String> {
     let (share, bits) = text.split_once(':').unwrap_or((text, "4"));
     let bits = bits.parse().map_err(|_| format!("`{bits}` is not a number of bits"))?;
@@ -229,7 +229,7 @@ fn sample(text: &str) -> Result<SampleSpec, String> {
     Sampler::new(spec).map(|_| spec).map_err(|e| e.to_string())
 }
 
-/// What a recording came to.
+/// Summarises a finished recording.
 fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded) -> String {
     let recorded = match options.sample {
         None => format!("{requests} requests recorded"),
@@ -247,7 +247,8 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     }
 }
 
-/// Where the recording and the tape go: to files of their own, which the server does not use for anything else.
+/// Chooses the files for the recording and the tape. Each must be a file that the server does not
+/// otherwise use.
 fn outputs(
     record: Option<&Path>,
     tape: Option<&Path>,
@@ -276,13 +277,13 @@ fn outputs(
     Ok((of_record, of_tape))
 }
 
-/// The path, or if something is there, with the next free number: a server that starts again with
-/// the same command must not write over what the one before recorded, finished or not.
+/// Returns the path or, if it is taken, the path with the next free number. A server that restarts
+/// with the same command must not overwrite an earlier recording, whether finished or not.
 fn unused(path: &Path) -> PathBuf {
     let taken = |path: &Path| {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
-        // Something that is no file, such as a pipe, is written to.
+        // Anything that is not a regular file, such as a pipe, is written to.
         path.is_file() || Path::new(&partial).exists()
     };
     if !taken(path) {
@@ -295,7 +296,7 @@ fn unused(path: &Path) -> PathBuf {
     (2..).map(named).find(|path| !taken(path)).unwrap_or_else(|| path.to_owned())
 }
 
-/// What is where a recording was to go.
+/// Describes the file that occupies the path of a recording.
 fn there(path: &Path) -> String {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
@@ -316,7 +317,8 @@ fn there(path: &Path) -> String {
     }
 }
 
-/// Opens the cache, saying how far recovery is; nothing if a signal or an operator ended it.
+/// Opens the cache and reports the progress of recovery; returns `None` if a signal or an operator
+/// ended the start.
 fn start(
     config: &Config,
     options: EngineOptions,
@@ -347,13 +349,13 @@ fn start(
     }
 }
 
-/// Whether a signal asked for a stop. One that came before [`StopSignals`] were installed has gone to the
-/// handler of all commands, which may be about to say so.
+/// Whether a signal has requested a stop. A signal that arrived before [`StopSignals`] were
+/// installed went to the handler that all commands share, which prints a message about it.
 fn is_told_to_stop(signals: &StopSignals, ctx: &Context) -> bool {
     signals.count() > 0 || ctx.interrupted()
 }
 
-/// Stops, saying how far it is; another signal leaves dirty data on flash.
+/// Stops the server and reports progress; another signal leaves dirty data on flash.
 fn stop(
     server: Server,
     mode: StopMode,
@@ -361,10 +363,10 @@ fn stop(
     notify: &mut Notify<'_>,
     ctx: &Context,
 ) -> (Stopped, Result<u64, ServeError>) {
-    // (A signal may only say again what an operator has asked for: as `systemctl stop` does.)
+    // The first signal may repeat an operator's request to stop, as `systemctl stop` does.
     let before = signals.count().max(1);
     let hung = server.engine().hung_stores();
-    // The stop itself may wait for a store that hangs, and does not look at signals then.
+    // While the stop waits for a hung backing store, it does not check for signals.
     let (stopping, stopped) = channel::<()>();
     let watch = move || {
         while stopped.recv_timeout(SIGNAL_PERIOD) == Err(RecvTimeoutError::Timeout) {
@@ -374,7 +376,7 @@ fn stop(
         }
     };
     std::thread::scope(|scope| {
-        // (Without this thread, only a kill ends such a stop.)
+        // If this thread cannot be started, only SIGKILL ends a hung stop.
         let _ = std::thread::Builder::new().name("forebay-stop".into()).spawn_scoped(scope, watch);
         let stopped = stop_watched(server, mode, signals, before, notify, ctx);
         drop(stopping);
@@ -382,7 +384,8 @@ fn stop(
     })
 }
 
-/// Stops, and looks for signals beyond the first `before` while it destages.
+/// Stops the server; while it destages, ends the stop early if there are more than `before`
+/// signals.
 fn stop_watched(
     server: Server,
     mode: StopMode,
@@ -402,12 +405,13 @@ fn stop_watched(
     })
 }
 
-/// A fault of the program ends the server at once, like a power cut: the next start recovers
-/// what was acknowledged as durable. To serve on from an unknown state could only make it worse.
+/// Makes a panic abort the server at once. The effect is that of a power cut: the next start
+/// recovers everything that was acknowledged as durable. Serving from an unknown state could only
+/// cause more damage.
 fn end_on_faults() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |fault| {
-        // (Standard error may be a pipe that nobody reads.)
+        // Writing the report may block, because standard error may be a pipe that nobody reads.
         let _ = std::thread::Builder::new().spawn(|| {
             std::thread::sleep(REPORT_TIME);
             std::process::abort();
@@ -426,7 +430,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.parquet");
         assert_eq!(unused(&path), path);
-        // One that was cut off, which has been given no name yet.
+        // An interrupted recording has no final name yet.
         std::fs::write(directory.path().join("x.parquet.partial"), b"").unwrap();
         let second = directory.path().join("x-2.parquet");
         assert_eq!(unused(&path), second);

@@ -1,4 +1,4 @@
-//! `forebay simulate`: the cache under virtual time.
+//! `forebay simulate`: runs the cache in virtual time.
 
 use forebay_analysis::simulation::Question;
 use forebay_config::{ReplacementPolicy, TimeSpan};
@@ -83,7 +83,7 @@ impl Args {
         Options { pacing, assume_flush, interval, seed, outages }
     }
 
-    /// The devices that the configuration does not name.
+    /// The devices to use where the configuration names none.
     fn defaults(&self) -> Defaults {
         Defaults {
             memory: self.memory.clone(),
@@ -93,7 +93,7 @@ impl Args {
     }
 }
 
-/// Simulates and tells.
+/// Simulates and prints the result.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let config = load_config(&args.config.config)?;
     let named = files_of(&config);
@@ -112,7 +112,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.give(&Compared { comparison: &question.compare(&args.policies, ctx)? })
 }
 
-/// Reads the name of a policy.
+/// Parses the name of a policy.
 fn simulated(name: &str) -> Result<ReplacementPolicy, String> {
     if name == "opt" {
         return Err("`opt` knows the future, so no real cache can run it; `forebay mrc --policy \
@@ -123,7 +123,7 @@ fn simulated(name: &str) -> Result<ReplacementPolicy, String> {
     name.parse()
 }
 
-/// Reads `none`, a number of writes, or a time.
+/// Parses `none`, a number of writes, or a time.
 fn assume_flush(text: &str) -> Result<AssumeFlush, String> {
     if text == "none" {
         return Ok(AssumeFlush::None);

@@ -1,4 +1,4 @@
-//! `forebay trace`: look into traces, convert them, make synthetic ones.
+//! `forebay trace`: inspects, converts and generates traces.
 
 mod convert;
 mod info;
@@ -26,7 +26,7 @@ pub enum Command {
     Synth(synth::Args),
 }
 
-/// Runs one of them.
+/// Runs the subcommand.
 pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     match command {
         Command::Info(args) => info::run(args, ctx),

@@ -1,11 +1,12 @@
-//! What to say of a command that does not exist.
+//! The error for a command that does not exist.
 
 use clap::Command;
 use forebay_names::nearest;
 
 use crate::error::CliError;
 
-/// The refusal of the word `name` after the words `before`, none of which need be a command.
+/// The error for the unknown command `name`. Words in `before` that are commands select the group
+/// of commands to suggest from; others are ignored.
 pub fn command(
     root: &Command,
     before: impl IntoIterator<Item = impl AsRef<str>>,

@@ -1,4 +1,4 @@
-//! Running the command as users run it.
+//! Runs the command as users do.
 
 #![allow(dead_code, reason = "each test of the command line uses a part of it")]
 
@@ -6,12 +6,12 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// What a command line leads to.
+/// Runs a command line.
 pub fn forebay(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).output().unwrap()
 }
 
-/// The document that `command` answers with.
+/// The JSON document that `command` prints.
 pub fn json(command: &str, args: &[&str]) -> Value {
     let output = forebay(&[&[command, "--json", "--quiet"], args].concat());
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -19,7 +19,8 @@ pub fn json(command: &str, args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What `command` says when it must fail with status 2, with nothing on standard output.
+/// The error message of `command`, which must fail with status 2 and print nothing on standard
+/// output.
 pub fn refusal(command: &str, args: &[&str]) -> String {
     let output = forebay(&[&[command], args].concat());
     assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -1,8 +1,10 @@
-//! The tables of the documentation that explain the fields of documents and the columns of `--parquet`.
+//! Checks the tables in the documentation that explain the fields of documents and the columns of
+//! `--parquet`.
 //!
-//! Goal: what is printed is explained once, where it is declared. Method: schemars makes a schema of
-//! each type that is printed, from its fields and their documentation; each table of `docs/` between
-//! `<!-- fields: NAME -->` and `<!-- end of fields -->` is made from the schema of that name, and compared.
+//! Goal: every printed field is explained once, at its declaration. Method: schemars generates a
+//! schema from the fields of each printed type and their documentation. The text of each table in
+//! `docs/` between `<!-- fields: NAME -->` and `<!-- end of fields -->` is generated from the
+//! schema of that name, and compared.
 //!
 //! `FOREBAY_UPDATE_DOCS=1 cargo test -p forebay --test fields` rewrites the tables.
 
@@ -21,8 +23,8 @@ use schemars::generate::SchemaSettings;
 use pages::{Page, Pages};
 use table::Types;
 
-/// Each table by its name in the pages. A type that has a table is explained there and nowhere else:
-/// other tables link to it.
+/// The types by the names of their tables. A type with a table is explained only there: other
+/// tables link to it.
 fn types() -> Types {
     let mut generator = new_generator();
     let mut types = Types::default();
@@ -205,7 +207,7 @@ fn a_field_has_its_type_and_what_is_said_of_it() {
          | `parts[].good` | boolean | Whether it is good. |\n\
          | `parts[].counts.NAME` | integer by name | Counts by reason. |\n"
     );
-    // A type with a table of its own.
+    // `Size` gets a table of its own.
     let mut generator = new_generator();
     let mut types = Types::default();
     types.add("whole", &generator.subschema_for::<Whole>());

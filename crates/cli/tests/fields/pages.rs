@@ -5,28 +5,28 @@ use std::path::{Path, PathBuf};
 const BEGIN: &str = "<!-- fields: ";
 const END: &str = "<!-- end of fields -->";
 
-/// A page of `docs/`.
+/// A page in `docs/`.
 pub struct Page {
-    /// Its name.
+    /// Name of the file.
     pub file: String,
-    /// All of it.
+    /// The whole text.
     pub text: String,
 }
 
-/// Where a table is.
+/// The location of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The page.
+    /// Name of the page's file.
     pub file: String,
-    /// The heading above it, without markup.
+    /// The nearest heading above the table, without markup.
     pub title: String,
 }
 
-/// All pages.
+/// The pages of the documentation.
 pub struct Pages(Vec<Page>);
 
 impl Pages {
-    /// The pages of `docs/`.
+    /// Reads the pages in `docs/`.
     pub fn read() -> Self {
         let directory = std::fs::read_dir(docs()).unwrap();
         let files = directory.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -39,20 +39,20 @@ impl Pages {
         Self(files.into_iter().map(page).collect())
     }
 
-    /// These.
+    /// A set of these pages.
     pub fn new(pages: Vec<Page>) -> Self {
         Self(pages)
     }
 
-    /// By name.
+    /// Iterates over the pages in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Page> {
         self.0.iter()
     }
 
-    /// Where the table of that name is.
+    /// The location of a table, by name.
     ///
     /// # Panics
-    /// If it is in several places.
+    /// If several pages or places have a table of this name.
     pub fn place(&self, name: &str) -> Option<Place> {
         let mut places = self.0.iter().flat_map(|page| page.places(name));
         let place = places.next();
@@ -62,12 +62,12 @@ impl Pages {
 }
 
 impl Page {
-    /// A page of this text.
+    /// A page with the given text.
     pub fn new(file: &str, text: &str) -> Self {
         Self { file: file.to_owned(), text: text.to_owned() }
     }
 
-    /// Its file.
+    /// Path of the file.
     pub fn path(&self) -> PathBuf {
         docs().join(&self.file)
     }
@@ -87,10 +87,10 @@ impl Page {
         places
     }
 
-    /// The page with each of its tables as `table` makes it.
+    /// The text of the page, with each table replaced by the output of `table`.
     ///
     /// # Panics
-    /// If a table has no end.
+    /// If a table has no end marker.
     pub fn with_tables(&self, table: impl Fn(&str) -> String) -> String {
         let mut text = String::new();
         let mut lines = self.text.lines();
@@ -108,7 +108,7 @@ impl Page {
 }
 
 impl Place {
-    /// The link to it from a page, with the title as its text.
+    /// A link to the table from the page `from`; the link text is the title.
     pub fn link(&self, from: &str) -> String {
         let anchor: String = self
             .title
@@ -122,7 +122,7 @@ impl Place {
     }
 }
 
-/// The name of the table that begins in a line.
+/// The name of the table, if the line begins one.
 fn table_name(line: &str) -> Option<&str> {
     line.strip_prefix(BEGIN)?.strip_suffix(" -->")
 }

@@ -1,4 +1,4 @@
-//! Tables of fields, made from JSON schemas.
+//! Generates tables of fields from JSON schemas.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,23 +11,23 @@ use crate::pages::Pages;
 /// The types of documents.
 #[derive(Default)]
 pub struct Types {
-    /// The schemas of types, by their names there.
+    /// The schemas of all types, by the names of the types.
     definitions: Map<String, Value>,
-    /// By the name of a table, the name of its type's schema.
+    /// For each table, the name of its type's schema.
     tables: BTreeMap<String, String>,
-    /// By the name of a table, the schema of a row of `--parquet`.
+    /// For each table of columns, the schema of a row of `--parquet`.
     rows: BTreeMap<String, Value>,
 }
 
-/// What a field's schema says of its value.
+/// The description of a field's value.
 struct Kind<'a> {
-    /// In words: `integer`, `list of texts`.
+    /// The kind in words, such as `integer` or `list of texts`.
     words: String,
-    /// What follows the field's name: `[]` for lists.
+    /// The suffix of the field's name: `[]` for lists.
     suffix: String,
-    /// The names that the value may have, and what they mean.
+    /// The names that the value may take, with their meanings.
     choices: Vec<String>,
-    /// The object whose fields have rows too.
+    /// The object whose fields get rows too.
     object: Option<&'a Value>,
 }
 
@@ -38,10 +38,10 @@ impl<'a> Kind<'a> {
 }
 
 impl Types {
-    /// A type that has a table.
+    /// Adds a type that has a table.
     ///
     /// # Panics
-    /// If the type has no schema of its own, or has a table.
+    /// If the type has no schema of its own, or already has a table.
     pub fn add(&mut self, table: &str, reference: &Schema) {
         let reference = reference.as_value();
         let name = referred(reference).unwrap_or_else(|| panic!("{table}: {reference}"));
@@ -49,25 +49,25 @@ impl Types {
         self.tables.insert(table.to_owned(), name.to_owned());
     }
 
-    /// Rows that have a table of their columns: a struct, or several as a tuple.
+    /// Adds a table of columns for rows of this type: a struct, or a tuple of several structs.
     pub fn add_rows(&mut self, table: &str, schema: &Schema) {
         self.rows.insert(table.to_owned(), schema.as_value().clone());
     }
 
-    /// The schemas of all types.
+    /// Sets the schemas of all types.
     pub fn define(&mut self, definitions: Map<String, Value>) {
         self.definitions = definitions;
     }
 
-    /// The names of tables.
+    /// The names of all tables.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().chain(self.rows.keys()).map(String::as_str)
     }
 
-    /// The table of that name, for a page.
+    /// Generates a table for a page.
     ///
     /// # Panics
-    /// If there is none, or a field of it is not documented.
+    /// If there is no table of this name, or one of its fields has no documentation.
     pub fn table(&self, name: &str, pages: &Pages, page: &str) -> String {
         let own = self.tables.get(name).map_or("", String::as_str);
         let mut writer = Writer { types: self, pages, page, own, text: String::new() };
@@ -83,7 +83,8 @@ impl Types {
         writer.text
     }
 
-    /// Tables whose fields are among those of an object, those with most fields first, none in another.
+    /// Tables whose fields are a subset of an object's fields, largest first; no two of the
+    /// returned tables overlap.
     fn parts<'a>(&'a self, object: &'a Value, but: &str) -> Vec<(&'a str, Vec<&'a str>)> {
         let fields = fields(object);
         let mut parts: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -104,7 +105,7 @@ impl Types {
         disjoint
     }
 
-    /// The name of the table of a type.
+    /// The name of a type's table.
     fn table_of(&self, definition: &str) -> Option<&str> {
         let table = self.tables.iter().find(|(_, name)| *name == definition);
         table.map(|(table, _)| table.as_str())
@@ -116,13 +117,13 @@ struct Writer<'a> {
     types: &'a Types,
     pages: &'a Pages,
     page: &'a str,
-    /// The type that the table is of.
+    /// The type that the table describes.
     own: &'a str,
     text: String,
 }
 
 impl<'a> Writer<'a> {
-    /// A row for each field, and rows of the fields in it.
+    /// Writes a row for each field, including nested fields.
     fn object(&mut self, object: &'a Value, prefix: &str) {
         if let Some(variants) = object.get("oneOf").and_then(Value::as_array) {
             return self.variants(variants, prefix);
@@ -145,7 +146,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A row for the field that names the variant, and rows for the fields of each.
+    /// Writes a row for the field that selects the variant, and rows for the fields of each
+    /// variant.
     fn variants(&mut self, variants: &'a [Value], prefix: &str) {
         let tag = |variant: &'a Value| {
             fields(variant)
@@ -182,7 +184,7 @@ impl<'a> Writer<'a> {
         let path = format!("{prefix}{name}{}", kind.suffix);
         let words = match required(object).contains(&name) {
             true => kind.words,
-            // What would be null is left out.
+            // A null value is left out of the document.
             false => format!("{}, or left out", kind.words.trim_end_matches(" or null")),
         };
         let said = schema.get("description").and_then(Value::as_str);
@@ -195,8 +197,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A row for each column of a row of `--parquet`: as `Columns::from_rows` makes them, names of nested fields
-    /// are joined, elements of tuples stand side by side, and lists have no columns.
+    /// Writes a row for each column of a row of `--parquet`, as `Columns::from_rows` creates them:
+    /// names of nested fields are joined, each tuple element has its own columns, and lists have
+    /// none.
     fn columns(&mut self, schema: &'a Value, prefix: &str, is_null: bool) {
         let (schema, is_null) = match not_null(schema) {
             Some(schema) => (schema, true),
@@ -314,7 +317,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What a value is that is something or null.
+/// The schema of the non-null value, if the value can be null.
 fn not_null(schema: &Value) -> Option<&Value> {
     let any = schema.get("anyOf")?.as_array()?;
     let is_null = |schema: &Value| schema.get("type").is_some_and(|kind| kind == "null");
@@ -325,12 +328,12 @@ fn not_null(schema: &Value) -> Option<&Value> {
     }
 }
 
-/// The name of the schema that a reference is to.
+/// The name of the schema that a reference points to.
 fn referred(schema: &Value) -> Option<&str> {
     schema.get("$ref")?.as_str()?.strip_prefix("#/$defs/")
 }
 
-/// The fields of an object in the order of their declaration, those that may be left out at the end.
+/// The fields of an object in the order of their declaration; optional fields come last.
 fn fields(object: &Value) -> Vec<(&str, &Value)> {
     let Some(properties) = object.get("properties").and_then(Value::as_object) else {
         return Vec::new();
@@ -347,7 +350,8 @@ fn required(object: &Value) -> Vec<&str> {
     required.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Documentation for a page: in one line, with links of the page instead of those of rustdoc.
+/// Converts documentation for a page: joins the lines, and replaces rustdoc links with links for
+/// the page.
 fn translate(text: &str, page: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut translated = String::new();

@@ -29,7 +29,7 @@ section! {
 }
 
 impl Cache {
-    /// Number of block-sized slots that `dram` has room for.
+    /// The number of blocks that fit in `dram`.
     pub fn dram_blocks(&self) -> u64 {
         self.dram.bytes() / self.block_size.bytes()
     }
@@ -53,12 +53,13 @@ choice! {
 }
 
 impl WritePolicy {
-    /// Whether the cache holds data that the backing store lacks.
+    /// Whether the cache may hold data that the backing store lacks.
     pub const fn keeps_dirty_data(self) -> bool {
         matches!(self, WritePolicy::WriteOnly | WritePolicy::WriteBack)
     }
 
-    /// Why a policy that keeps no dirty data cannot be told when to acknowledge writes; goes on after the key.
+    /// For a policy that keeps no dirty data: the reason why `acknowledge` has no effect, to follow
+    /// the name of the key.
     pub fn refuses_acknowledge(self) -> Option<String> {
         (!self.keeps_dirty_data()).then(|| {
             format!(
@@ -83,8 +84,8 @@ choice! {
 choice! {
     /// How a write that covers only part of a block is handled.
     pub enum Partial: "partial-block mode" {
-        /// Forebay tracks which sixteenths of the block are valid and which are dirty, without reading
-        /// the rest of the block.
+        /// Forebay tracks which granules of the block are valid and which are dirty, without reading the rest of
+        /// the block. A granule is a sixteenth of the block, but at least 512 bytes.
         Mask = "mask",
         /// Forebay first reads the rest of the block from the backing store, as caches in the literature do.
         Fill = "fill",

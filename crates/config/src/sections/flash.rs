@@ -85,8 +85,8 @@ section! {
     }
 }
 
-/// Replacement on flash: which records of the log are kept when their region is reclaimed, or which block of the
-/// slots layout is evicted.
+/// Replacement on flash: in the log layout, which records are kept when their region is reclaimed;
+/// in the slots layout, which block is evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FlashReplacement {
     /// First in, first out, in both layouts.
@@ -101,7 +101,7 @@ pub enum FlashReplacement {
     Policy(Kind),
 }
 
-/// Names that the log layout knows; it shares the first with the slots layout.
+/// Names for the log layout; the slots layout supports the first one too.
 const LOG_CHOICES: [Choice; 4] = [
     Choice {
         name: "fifo",
@@ -130,7 +130,7 @@ const LOG_CHOICES: [Choice; 4] = [
     },
 ];
 
-/// Whether a policy has a name of its own here.
+/// Whether the slots layout supports the policy under a name that is not in [`LOG_CHOICES`].
 const fn is_further(kind: Kind) -> bool {
     !matches!(kind, Kind::Fifo) && kind.orders(Tier::Slots)
 }
@@ -196,7 +196,7 @@ impl core::fmt::Display for FlashReplacement {
 crate::schema::read_from_text!(FlashReplacement);
 
 impl FlashReplacement {
-    /// Its policy in the slots layout.
+    /// The policy of the cells in the slots layout; `None` if the value applies only to the log.
     pub const fn cells(self) -> Option<Kind> {
         match self {
             FlashReplacement::Fifo => Some(Kind::Fifo),
@@ -207,14 +207,14 @@ impl FlashReplacement {
         }
     }
 
-    /// Whether the log layout has it.
+    /// Whether the log layout supports the value.
     pub const fn is_of_log(self) -> bool {
         !matches!(self, FlashReplacement::Policy(_))
     }
 }
 
 impl Flash {
-    /// The layout of a new tier.
+    /// The layout for formatting a new tier.
     pub fn layout(&self) -> FlashLayout {
         self.layout.unwrap_or(FlashLayout::Slots)
     }
@@ -222,7 +222,8 @@ impl Flash {
     /// The policy of the cells in the slots layout, with its parameters.
     ///
     /// # Errors
-    /// With the parameter that it has not, or that is out of range, and what is wrong.
+    /// Returns the name of a parameter that the policy does not have or that is out of range, and
+    /// the error.
     pub fn cells(&self) -> Result<Parameters, (&str, ParameterError)> {
         let kind = self.replacement.and_then(FlashReplacement::cells).unwrap_or(Kind::Lru);
         Parameters::from_names(kind, &self.replacement_parameters)

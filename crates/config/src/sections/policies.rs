@@ -19,7 +19,7 @@ section! {
     }
 }
 
-/// Which block leaves when room is needed: a policy of `forebay_replacement`, by its name.
+/// The replacement policy for memory: a policy of `forebay_replacement`, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReplacementPolicy(pub Kind);
 
@@ -40,7 +40,7 @@ impl Value for ReplacementPolicy {
 }
 
 impl ReplacementPolicy {
-    /// The name it has in the configuration file.
+    /// The name in the configuration file.
     pub const fn name(self) -> &'static str {
         self.0.name()
     }
@@ -66,16 +66,19 @@ impl Replacement {
     /// The policy with its parameters.
     ///
     /// # Errors
-    /// With the parameter that it has not, or that is out of range, and what is wrong.
+    /// Returns the name of a parameter that the policy does not have or that is out of range, and
+    /// the error.
     pub fn parameters(&self) -> Result<Parameters, (&str, ParameterError)> {
         Parameters::from_names(self.policy.0, &self.parameters)
     }
 }
 
 section! {
-    /// Which blocks may enter flash. The policy decides what happens to blocks that leave memory and, under write-back with `acknowledge = "flash"`, to blocks that are written. A dirty block that is not admitted goes
-    /// to the backing store, and its write is acknowledged when the store has it. A newer version of a block
-    /// that is on flash always goes to flash, and so does data that a client's flush must make durable.
+    /// Which blocks may enter flash. The policy decides what happens to blocks that leave memory and, under
+    /// write-back with `acknowledge = "flash"`, to blocks that are written. A dirty block that is not
+    /// admitted goes to the backing store, and its write is acknowledged when the store has it. A newer
+    /// version of a block that is on flash always goes to flash, and so does data that a client's flush must
+    /// make durable.
     pub struct Admission {
         /// The admission policy.
         policy: AdmissionPolicy = "always";
@@ -123,7 +126,7 @@ impl Etica {
     /// The parameters of the queues.
     ///
     /// # Errors
-    /// With the keys that are out of range, and the ranges.
+    /// Returns the keys that are out of range, with their ranges.
     pub fn parameters(&self) -> Result<QueueParameters, Vec<(&'static str, String)>> {
         let percent = |share: f64| (share * 100.0).round().clamp(0.0, 1e6) as u32;
         let parameters = QueueParameters {
@@ -181,7 +184,7 @@ choice! {
     }
 }
 
-/// Which blocks may enter flash: an admission policy of `forebay_replacement`, by its name.
+/// The admission policy for flash: a policy of `forebay_replacement`, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AdmissionPolicy(pub AdmissionKind);
 
@@ -222,12 +225,12 @@ impl Admission {
     /// The policy with its parameters.
     ///
     /// # Errors
-    /// With each key whose value is out of range, or that the policy does not have, and why.
+    /// Returns each key that is out of range or that the policy does not have, with the reason.
     pub fn parameters(&self) -> Result<AdmissionParameters, Vec<(&'static str, String)>> {
         let kind = self.policy.0;
         let mut parameters = AdmissionParameters::new(kind);
         let mut wrong = Vec::new();
-        // The key, its value, and what that is multiplied by to be a whole number.
+        // The key, its value, and the factor that makes it a whole number.
         for (key, value, scale) in [
             ("hits", self.hits.map(f64::from), 1.0),
             ("probability", self.probability, 1e6),
@@ -242,7 +245,7 @@ impl Admission {
             };
             let (least, most) = (f64::from(p.min) / scale, f64::from(p.max) / scale);
             if (least..=most).contains(&value) {
-                // (It was just checked against the same range.)
+                // The value was just checked against the same range.
                 let set = parameters.set(key, (value * scale).round() as u32);
                 debug_assert!(set.is_ok(), "{key} = {value}: {set:?}");
             } else {

@@ -1,4 +1,4 @@
-//! `[shape.NAME]`: what a device's latency and bandwidth are modelled as.
+//! `[shape.NAME]`: the modelled latency and bandwidth of a device.
 
 use crate::schema::{choice, section};
 use crate::{Size, TimeSpan};

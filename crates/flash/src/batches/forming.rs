@@ -4,7 +4,7 @@ use super::{Batch, BatchState, Batches, Fill, InBatch, Queue, Queued};
 use crate::cells::Cells;
 use crate::format::batch::{BatchEntry, EntryKind};
 use crate::io::Io;
-use crate::key::Position;
+use crate::key::{Position, RegionIndex};
 use crate::operation::LogOperation;
 use crate::regions::Regions;
 use crate::sequence::{AppendSerial, BatchSequence, SuperblockGeneration};
@@ -16,7 +16,7 @@ pub(crate) struct Forming {
     index: usize,
     batch: Batch,
     /// The number of its region.
-    region: u32,
+    region: RegionIndex,
     /// Pages from the header to the next payload.
     offset: u32,
     /// A payload has no checksum to wait for.
@@ -105,7 +105,7 @@ impl Forming {
         let slots = io.geometry.has_slots();
         let item = queue.pop(self.batch.carried);
         self.batch.last_serial = item.serial;
-        let data = item.valid != 0;
+        let data = !item.valid.is_empty();
         let cell = if data && slots { cells.take(item.key) } else { 0 };
         self.unsummed |= data && io.without_bytes;
         if data && !io.without_bytes {
@@ -120,10 +120,10 @@ impl Forming {
             frame: item.frame,
             entry: BatchEntry {
                 key: item.key,
-                kind: match (data, item.dirty) {
+                kind: match (data, item.dirty.is_empty()) {
                     (true, _) => EntryKind::Data,
-                    (false, 0) => EntryKind::Tombstone,
-                    (false, _) => EntryKind::Lost,
+                    (false, true) => EntryKind::Tombstone,
+                    (false, false) => EntryKind::Lost,
                 },
                 valid: item.valid,
                 dirty: item.dirty,

@@ -6,6 +6,7 @@ use crate::batches::Batches;
 use crate::commit::{Commit, SuperblockWriter};
 use crate::events::{AnswerKind, Event, RecordEvent};
 use crate::geometry::Geometry;
+use crate::granules::Granules;
 use crate::io::Io;
 use crate::key::BlockKey;
 use crate::sabotage::Bug;
@@ -23,8 +24,8 @@ pub(crate) struct Queued {
     /// The caller's name for it; none for tombstones of the activity log.
     pub ticket: Option<u64>,
     pub key: BlockKey,
-    pub valid: u16,
-    pub dirty: u16,
+    pub valid: Granules,
+    pub dirty: Granules,
     pub frame: Frame,
     /// It is inserted again only if there is room to spare.
     pub spare: bool,
@@ -40,9 +41,10 @@ impl Queued {
     pub fn admit(append: &Append, refusal: Option<IoError>, io: &mut Io) -> Option<Queued> {
         let Append { ticket, key, valid, dirty, frame, .. } = *append;
         let lost = dirty & !valid;
-        assert!((valid | dirty) & !io.geometry.full_mask() == 0, "more granules than a block has");
+        let beyond = (valid | dirty) & !io.geometry.all_granules();
+        assert!(beyond.is_empty(), "more granules than a block has");
         assert!(
-            lost == 0 || !io.geometry.has_slots(),
+            lost.is_empty() || !io.geometry.has_slots(),
             "in the slots layout, a record cannot have lost granules"
         );
         if let Some(error) = refusal {
@@ -129,8 +131,8 @@ impl Queue {
             serial: AppendSerial::NONE,
             ticket: None,
             key,
-            valid: 0,
-            dirty: 0,
+            valid: Granules::EMPTY,
+            dirty: Granules::EMPTY,
             frame: Frame::NONE,
             spare: false,
             supersedes_stale: false,
@@ -171,7 +173,7 @@ impl Queue {
 
     /// Whether a record of the volume waits.
     pub fn holds_record_of(&self, volume: Volume) -> bool {
-        self.items.iter().any(|q| q.valid != 0 && q.key.volume() == volume)
+        self.items.iter().any(|q| !q.valid.is_empty() && q.key.volume() == volume)
     }
 
     /// Everything appended so far is clean. `last` is the newest batch that was formed.
@@ -342,7 +344,7 @@ impl Queue {
                 // (What a mark waits for goes its way.)
                 Some(ticket) if item.serial > barrier => {
                     refused(ticket, item);
-                    if item.dirty != 0 {
+                    if !item.dirty.is_empty() {
                         first = first.min(item.serial);
                         self.taken_back.push_back(ticket);
                     }

@@ -5,7 +5,7 @@ use crate::cells::{Cells, Note};
 use crate::events::{Event, RecordEvent};
 use crate::format::batch::EntryKind;
 use crate::io::Io;
-use crate::key::Position;
+use crate::key::{Position, RegionIndex};
 use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::{AppendSerial, BatchSequence, RegionSequence};
@@ -21,7 +21,7 @@ pub(crate) struct Resolved {
     pub region_sequence: RegionSequence,
     /// The newest append in it.
     pub last_serial: AppendSerial,
-    region: u32,
+    region: RegionIndex,
     /// The page of the batch's header.
     header_page: u32,
     carried: bool,
@@ -99,7 +99,7 @@ impl Resolved {
                 ticket: moved.ticket,
                 key: moved.key,
                 position: moved.position,
-                from: 0,
+                from: RegionIndex(0),
                 region: self.region,
                 result: error.map_or(Ok(()), Err),
             })),

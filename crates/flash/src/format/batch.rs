@@ -26,6 +26,7 @@ use super::{
     u16_at, u32_at, u64_at,
 };
 use crate::geometry::Geometry;
+use crate::granules::Granules;
 use crate::key::BlockKey;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
@@ -83,9 +84,9 @@ pub struct BatchEntry {
     /// The meaning.
     pub kind: EntryKind,
     /// Valid granules; 0 without a payload.
-    pub valid: u16,
+    pub valid: Granules,
     /// Dirty granules; those that are not valid are lost.
-    pub dirty: u16,
+    pub dirty: Granules,
     /// Pages from the header to the payload; 0 without one. In the slots layout 0 if the batch
     /// wrote the payload, [`MOVED`] if the payload was already in its cell.
     pub offset: u16,
@@ -162,7 +163,7 @@ impl BatchHeader {
             let entry = BatchEntry::decode(&bytes[at..at + ENTRY_BYTES], geometry)?;
             let slots = geometry.has_slots();
             let most = if entry.kind == EntryKind::Data { MOVED } else { 0 };
-            let lost = entry.kind == EntryKind::Lost || entry.dirty & !entry.valid != 0;
+            let lost = entry.kind == EntryKind::Lost || !(entry.dirty & !entry.valid).is_empty();
             if slots && (entry.offset > most || lost) || entry.cell >= geometry.slots.max(1) {
                 return Err(FormatError::Invalid("location of a payload"));
             }
@@ -184,8 +185,8 @@ impl BatchHeader {
 impl BatchEntry {
     pub(super) fn encode(&self, bytes: &mut [u8]) {
         put(bytes, 0, &self.key.0.to_le_bytes());
-        put(bytes, 8, &self.valid.to_le_bytes());
-        put(bytes, 10, &self.dirty.to_le_bytes());
+        put(bytes, 8, &self.valid.0.to_le_bytes());
+        put(bytes, 10, &self.dirty.0.to_le_bytes());
         bytes[12] = match self.kind {
             EntryKind::Data => 0,
             EntryKind::Tombstone => 1,
@@ -205,18 +206,19 @@ impl BatchEntry {
                 2 => EntryKind::Lost,
                 _ => return Err(FormatError::Invalid("entry kind")),
             },
-            valid: u16_at(bytes, 8),
-            dirty: u16_at(bytes, 10),
+            valid: Granules(u16_at(bytes, 8)),
+            dirty: Granules(u16_at(bytes, 10)),
             offset: u16_at(bytes, 14),
             checksum: u32_at(bytes, 16),
             cell: u32_at(bytes, 20),
         };
-        let granules_ok = (entry.valid | entry.dirty) & !geometry.full_mask() == 0;
-        let bare = entry.valid == 0 && entry.offset == 0 && entry.checksum == 0 && entry.cell == 0;
+        let granules_ok = ((entry.valid | entry.dirty) & !geometry.all_granules()).is_empty();
+        let bare =
+            entry.valid.is_empty() && entry.offset == 0 && entry.checksum == 0 && entry.cell == 0;
         let kind_ok = match entry.kind {
-            EntryKind::Data => entry.valid != 0,
-            EntryKind::Tombstone => bare && entry.dirty == 0,
-            EntryKind::Lost => bare && entry.dirty != 0,
+            EntryKind::Data => !entry.valid.is_empty(),
+            EntryKind::Tombstone => bare && entry.dirty.is_empty(),
+            EntryKind::Lost => bare && !entry.dirty.is_empty(),
         };
         if granules_ok && kind_ok { Ok(entry) } else { Err(FormatError::Invalid("entry")) }
     }

@@ -154,7 +154,7 @@ impl Log {
         }
         r.how.changed.extend(report.outdated.iter().map(|o| o.0));
         let contents = &mut self.superblock.contents;
-        self.placement.regions.add_unread(tail, head, contents.tail_batch, end);
+        self.placement.regions.add_unread(tail..head, contents.tail_batch..=end);
         self.placement.batches.continue_at(end);
         // What was read is durable: it was synced before. Where payloads lie in cells that has to
         // be said, because what is superseded may be written over from now on.

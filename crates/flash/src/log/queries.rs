@@ -4,7 +4,8 @@ use super::{Log, LogPhase};
 use crate::binding::Binding;
 use crate::cells::MoveRoom;
 use crate::geometry::Geometry;
-use crate::key::{BlockKey, Position};
+use crate::granules::Granules;
+use crate::key::{BlockKey, Position, RegionIndex};
 use crate::layout::Layout;
 use crate::sequence::BatchSequence;
 use crate::stamp::{Older, Stamp};
@@ -69,17 +70,17 @@ impl Log {
     }
 
     /// The number of the position's region; in the slots layout, of the region with its mapping.
-    pub fn region_of(&self, position: Position) -> u32 {
+    pub fn region_of(&self, position: Position) -> RegionIndex {
         self.placement.region_of(position, &self.io.geometry)
     }
 
     /// Bytes of a payload with these valid granules.
-    pub fn payload_bytes(&self, valid: u16) -> u32 {
+    pub fn payload_bytes(&self, valid: Granules) -> u32 {
         self.io.geometry.payload_bytes(valid)
     }
 
     /// Pages of a payload with these valid granules.
-    pub fn payload_pages(&self, valid: u16) -> u32 {
+    pub fn payload_pages(&self, valid: Granules) -> u32 {
         self.io.geometry.payload_pages(valid)
     }
 
@@ -121,7 +122,7 @@ impl Log {
     }
 
     /// The numbers of the regions in use, oldest first.
-    pub fn regions_in_use(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn regions_in_use(&self) -> impl Iterator<Item = RegionIndex> + '_ {
         let regions = &self.placement.regions;
         regions.tail.until(regions.end()).map(|sequence| regions.number(sequence))
     }
@@ -140,7 +141,7 @@ impl Log {
 
     /// The newest batch written so far to a region: a record there, or in the slots layout a record
     /// with its mapping there, is not of a later batch.
-    pub fn newest_batch(&self, region: u32) -> BatchSequence {
+    pub fn newest_batch(&self, region: RegionIndex) -> BatchSequence {
         self.placement.regions.newest_batch(region, self.complete_batch())
     }
 

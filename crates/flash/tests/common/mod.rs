@@ -5,8 +5,8 @@
 use forebay_block::Volume;
 use forebay_effect::{Device, Effect, Frame, IoError, Outcome, Owner, Place, Segment, Token};
 use forebay_flash::{
-    AnswerKind, Append, BlockKey, Event, Geometry, Log, MarkAnswer, Options, Position, Record,
-    Start, StartEvent,
+    AnswerKind, Append, BlockKey, Event, Geometry, Granules, Log, MarkAnswer, Options, Position,
+    Record, Start, StartEvent,
 };
 
 /// A small deterministic generator (splitmix64).
@@ -363,7 +363,7 @@ impl Rig {
     pub fn append(&mut self, ticket: u64, key: BlockKey, version: u64, urgent: bool) {
         let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
         self.fill(frame.0, key, version);
-        let valid = self.geometry.full_mask();
+        let valid = self.geometry.all_granules();
         self.log.append(Append { ticket, key, valid, dirty: valid, frame, urgent });
         self.poll();
     }
@@ -372,7 +372,7 @@ impl Rig {
     pub fn carry(&mut self, ticket: u64, key: BlockKey, version: u64) {
         let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
         self.fill(frame.0, key, version);
-        let valid = self.geometry.full_mask();
+        let valid = self.geometry.all_granules();
         self.log.carry(Append { ticket, key, valid, dirty: valid, frame, urgent: true });
         self.log.close_carried();
     }
@@ -381,13 +381,26 @@ impl Rig {
     pub fn reinsert(&mut self, ticket: u64, key: BlockKey, version: u64) {
         let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
         self.fill(frame.0, key, version);
-        let valid = self.geometry.full_mask();
-        self.log.reinsert(Append { ticket, key, valid, dirty: 0, frame, urgent: true });
+        let valid = self.geometry.all_granules();
+        self.log.reinsert(Append {
+            ticket,
+            key,
+            valid,
+            dirty: Granules::EMPTY,
+            frame,
+            urgent: true,
+        });
         self.log.close_carried();
     }
 
     /// Reads a record's payload; `None` if its checksum fails.
-    pub fn read(&self, key: BlockKey, p: Position, valid: u16, checksum: u32) -> Option<Vec<u8>> {
+    pub fn read(
+        &self,
+        key: BlockKey,
+        p: Position,
+        valid: Granules,
+        checksum: u32,
+    ) -> Option<Vec<u8>> {
         let at = self.log.byte_offset(p) as usize;
         let bytes = &self.flash.current[at..at + self.log.payload_bytes(valid) as usize];
         let crc = crc32c::crc32c_append(self.log.payload_seed(key, p), bytes);
@@ -404,7 +417,7 @@ impl Rig {
         content(r.key, version, &mut whole);
         let g = self.geometry.granule_bytes() as usize;
         let compact: Vec<u8> = (0..16)
-            .filter(|n| r.valid & 1 << n != 0)
+            .filter(|&n| r.valid.contains(n as u32))
             .flat_map(|n| whole[n * g..(n + 1) * g].to_vec())
             .collect();
         assert_eq!(bytes, compact, "the payload is that of block {} version {version}", r.key);

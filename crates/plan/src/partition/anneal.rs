@@ -1,26 +1,27 @@
 //! Simulated annealing over divisions (Koller 2012, section 5.3.1).
 //!
-//! A step moves some units of one tier from a volume, or from what nobody has, to another, or
-//! back; or two volumes exchange all they have. A step to the worse is taken with a probability that falls with the loss and with time.
-//! Fine units cost nothing here, which is what it is for: where the pairs of two tiers are too many
-//! for dynamic programming. It does badly where a curve is one large step (a scan), which moves
-//! smaller than the step cannot see; moves therefore come in all magnitudes.
+//! A step moves some units of one tier between two volumes, or between a volume and the unassigned
+//! units; or it swaps the entire shares of two volumes; or it hands on a rest. A step that makes
+//! the result worse is accepted with a probability that falls with the loss and with time. Small
+//! units cost no extra time, so annealing suits two tiers whose pairs of sizes are too many for
+//! dynamic programming. It does badly where a curve is one large step (a scan), because moves
+//! smaller than the step have no effect; moves therefore come in all magnitudes.
 //!
-//! Everything follows from the seed.
+//! The seed determines all random choices.
 
 use super::cost::{Cost, Costs, Rests, Share, most, total};
 use super::solution::Solution;
 use super::watch::{Steps, Watch};
 use crate::error::PlanError;
 
-/// How long to anneal, and from which seed.
+/// How long to anneal, and with which seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnnealOptions {
     /// Seed of the random numbers.
     pub seed: u64,
-    /// Moves tried, over all starts.
+    /// Number of moves tried, over all runs.
     pub steps: u64,
-    /// Annealings from the start, of which the best counts.
+    /// Number of independent annealing runs, of which the best counts.
     pub starts: u32,
 }
 
@@ -30,23 +31,23 @@ impl Default for AnnealOptions {
     }
 }
 
-/// Moves that are tried to find the temperature to begin with.
+/// Moves tried to find the initial temperature.
 const PROBES: u32 = 200;
-/// The temperature at the end, as a part of that at the beginning.
+/// Final temperature, as a fraction of the initial one.
 const COOLING: f64 = 1e-5;
-/// Moves between two looks at the [`Watch`].
+/// Moves between two calls of the [`Watch`].
 const STEPS_PERIOD: u64 = 1 << 12;
 /// One in this many moves exchanges the shares of two volumes.
 const SWAPS: u64 = 8;
 /// One in this many moves hands on a rest, if there is one.
 const RESTS: u64 = 8;
-/// What missing every target by its whole would cost, in values of the start.
+/// Penalty for missing a target by 100 %, as a multiple of the initial cost.
 const PENALTY: f64 = 100.0;
 
 /// Searches for shares.
 ///
 /// # Errors
-/// If floors are more than there is, or `watch` ends it.
+/// If the floors exceed the budget, or `watch` stops the search.
 pub fn anneal(
     costs: &dyn Costs,
     options: AnnealOptions,
@@ -90,7 +91,7 @@ struct Walk<'a> {
     evaluations: u64,
 }
 
-/// One tier's units: the step below does the same to either.
+/// A tier whose units a move changes.
 #[derive(Clone, Copy)]
 enum Tier {
     Dram,
@@ -111,7 +112,7 @@ impl Tier {
 }
 
 impl Walk<'_> {
-    /// One annealing: the best shares seen, with nothing that is of no use.
+    /// Does one annealing run. Returns the best shares seen, without units that gain nothing.
     fn run(
         &mut self,
         start: u32,
@@ -153,12 +154,12 @@ impl Walk<'_> {
         let mut shares = best.0;
         (0..shares.len()).for_each(|v| shares[v] = self.trimmed(v, shares[v]));
         self.fill(&mut shares);
-        // Added up again: the running sum has rounding in it.
+        // Sum up again, because the running sum has rounding errors.
         let cost = total(self.costs, &shares);
         Ok((shares, cost))
     }
 
-    /// Equal shares at first, then random ones.
+    /// The initial shares of a run: equal in the first run, random in the others.
     fn beginning(&mut self, start: u32) -> Vec<Share> {
         let mut shares = self.floors.clone();
         let volumes = shares.len() as u64;
@@ -183,7 +184,7 @@ impl Walk<'_> {
         shares.iter().fold(self.costs.budget(), |left, share| left.without(*share))
     }
 
-    /// At which a move of mean loss is taken four times in five.
+    /// The temperature at which a move of mean loss is accepted four times in five.
     fn temperature(&mut self, shares: &[Share], idle: Share, each: &[Cost], penalty: f64) -> f64 {
         let (mut losses, mut count) = (0.0, 0u32);
         for _ in 0..PROBES {
@@ -201,7 +202,8 @@ impl Walk<'_> {
         if mean > 0.0 { mean / -(0.8f64.ln()) } else { f64::MIN_POSITIVE }
     }
 
-    /// A random move within floors, budget and what is useful; none if this one is not.
+    /// Proposes a random move within the floors, the budget and what is useful; `None` if the move
+    /// drawn is not.
     fn propose(&mut self, shares: &[Share], idle: Share) -> Option<Change> {
         let volumes = shares.len() as u64;
         let mut pick = || {
@@ -240,7 +242,7 @@ impl Walk<'_> {
         if most == 0 {
             return None;
         }
-        // Every magnitude is as likely as every other, and so is all there is.
+        // Every magnitude is equally likely, and so is the largest possible move.
         let magnitude = self.random.below(u64::from(most.ilog2()) + 2);
         let units = match 1u64 << magnitude {
             size if size > most => most,
@@ -254,7 +256,8 @@ impl Walk<'_> {
         Some(change)
     }
 
-    /// Two volumes exchange all they have, where each may have what the other has.
+    /// Swaps the entire shares of two volumes; `None` if a share is outside the other volume's
+    /// limits.
     fn swap(&self, shares: &[Share], idle: Share, a: usize, b: usize) -> Option<Change> {
         let may = |v: usize, share: Share| {
             let (floor, most) = (self.floors[v], self.most[v]);
@@ -265,7 +268,7 @@ impl Walk<'_> {
         fits.then(|| Change { shares: [Some((a, shares[b])), Some((b, shares[a]))], idle })
     }
 
-    /// Gives what is left to volumes that gain by it: the volume that gains most first.
+    /// Gives the unassigned units to volumes that gain by them: the volume that gains most first.
     fn fill(&mut self, shares: &mut [Share]) {
         for _ in 0..shares.len() {
             let idle = self.idle(shares);
@@ -292,7 +295,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The smallest share within this one that is as good.
+    /// The smallest share within this one that costs no more.
     fn trimmed(&mut self, volume: usize, mut share: Share) -> Share {
         if share.rests != Rests::default() {
             let with_all = self.cost(volume, share);
@@ -325,7 +328,7 @@ impl Walk<'_> {
     }
 }
 
-/// The rest of a tier goes to `gainer`; none if `loser` has not got it.
+/// Hands the rest of a tier on to `gainer`; `None` if `loser` does not have it.
 fn hand_on(
     rest: Rests,
     shares: &[Share],
@@ -345,7 +348,7 @@ fn hand_on(
     Some(change)
 }
 
-/// The new shares of one or two volumes, and what is then left.
+/// The new shares of one or two volumes, and what then remains unassigned.
 #[derive(Clone, Copy)]
 struct Change {
     shares: [Option<(usize, Share)>; 2],

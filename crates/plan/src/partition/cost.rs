@@ -1,25 +1,25 @@
-//! The seam between what a share is worth and how shares are searched.
+//! The interface between the value of a share and the search for shares.
 
 use std::cmp::Ordering;
 
-/// A volume's part of each tier, in units of allocation.
+/// A volume's share of each tier, in units of allocation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Share {
     /// Units of memory.
     pub dram: u64,
     /// Units of flash.
     pub flash: u64,
-    /// What it has besides, where the units leave something over.
+    /// The rests that the volume has in addition to its units.
     pub rests: Rests,
 }
 
 impl Share {
-    /// Whole units only.
+    /// A share of whole units, without rests.
     pub const fn new(dram: u64, flash: u64) -> Self {
         Self { dram, flash, rests: Rests { dram: false, flash: false } }
     }
 
-    /// What is left if `taken`, which is within this share, is taken out of it.
+    /// The share that is left after `taken`, which is within this share, is removed.
     pub(crate) fn without(self, taken: Self) -> Self {
         Self {
             dram: self.dram - taken.dram,
@@ -29,8 +29,8 @@ impl Share {
     }
 }
 
-/// The rests of tiers. A *rest* is what the units of a tier leave over: less than a unit. One volume
-/// can have it besides its units, or none has it.
+/// The rests of tiers. A *rest* is the part of a tier, smaller than a unit, that is left over after
+/// dividing the tier into units. At most one volume gets it, in addition to its units.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rests {
     /// The rest of memory.
@@ -40,7 +40,7 @@ pub struct Rests {
 }
 
 impl Rests {
-    /// Every choice of rests, each after those that it includes.
+    /// Every combination of rests, each after those that it includes.
     pub(crate) const ALL: [Self; 4] = [
         Self { dram: false, flash: false },
         Self { dram: true, flash: false },
@@ -48,44 +48,44 @@ impl Rests {
         Self { dram: true, flash: true },
     ];
 
-    /// Whether `other` has them all.
+    /// Whether `other` has all of these rests.
     pub(crate) fn is_within(self, other: Self) -> bool {
         self.dram <= other.dram && self.flash <= other.flash
     }
 
-    /// These and the `added` ones.
+    /// These rests and the `added` ones.
     pub(crate) fn with(self, added: Self) -> Self {
         Self { dram: self.dram | added.dram, flash: self.flash | added.flash }
     }
 
-    /// These, except the `taken` ones.
+    /// These rests except the `taken` ones.
     pub(crate) fn without(self, taken: Self) -> Self {
         Self { dram: self.dram & !taken.dram, flash: self.flash & !taken.flash }
     }
 }
 
-/// What a share costs its volume, and the sum of that over volumes: lower is better. Missed
-/// targets count first, whatever the goal says.
+/// The cost of a share to its volume, or the sum of such costs over volumes: lower is better.
+/// Missed targets count first, regardless of the goal.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Cost {
-    /// By how much targets are missed, as fractions of the targets; 0 where all are met.
+    /// By how much targets are missed, as fractions of the targets; 0 if all are met.
     pub missed: f64,
-    /// What the goal minimises.
+    /// The quantity that the goal minimises.
     pub value: f64,
 }
 
 impl Cost {
-    /// No targets are missed.
+    /// A cost without missed targets.
     pub const fn from_value(value: f64) -> Self {
         Self { missed: 0.0, value }
     }
 
-    /// Targets before the goal.
+    /// Compares missed targets first, then the goal.
     pub fn compare(&self, other: &Self) -> Ordering {
         self.missed.total_cmp(&other.missed).then(self.value.total_cmp(&other.value))
     }
 
-    /// Whether it is strictly the better one.
+    /// Whether this cost is strictly better.
     pub fn is_below(&self, other: &Self) -> bool {
         self.compare(other).is_lt()
     }
@@ -104,25 +104,27 @@ impl std::iter::Sum for Cost {
     }
 }
 
-/// Volumes and what each would cost with any share: all that a search knows.
+/// Volumes and their costs for any share: all that a search knows.
 pub trait Costs {
     /// Number of volumes.
     fn volumes(&self) -> usize;
-    /// What there is to divide, with the rests that there are.
+    /// The units to divide, and the existing rests.
     fn budget(&self) -> Share;
-    /// The least that a volume must get, in whole units.
+    /// The minimum share of a volume, in whole units.
     fn floor(&self, volume: usize) -> Share;
-    /// More whole units than this are of no use to a volume, whatever it has of the other tier.
+    /// The largest useful share of a volume in each tier, in whole units; more gains nothing,
+    /// whatever the volume has of the other tier.
     fn useful(&self, volume: usize) -> Share;
-    /// What a volume costs with a share.
+    /// The cost of a share to a volume.
     fn cost(&self, volume: usize, share: Share) -> Cost;
-    /// Whether more never costs more: then a bound for finer units can be told.
+    /// Whether a larger share never costs more. Only then can a search give a bound for finer
+    /// units.
     fn is_monotone(&self) -> bool;
-    /// Whether any volume may have missed a target.
+    /// Whether any volume has a target.
     fn has_targets(&self) -> bool;
 }
 
-/// The cost of shares of all volumes.
+/// The total cost of the shares of all volumes.
 pub(crate) fn total(costs: &dyn Costs, shares: &[Share]) -> Cost {
     shares.iter().enumerate().map(|(volume, &share)| costs.cost(volume, share)).sum()
 }

@@ -1,4 +1,4 @@
-//! Measuring volumes for partitioning: hits by cache size, counted by request.
+//! Measures volumes for partitioning: hits by cache size, counted per request.
 
 use std::collections::BTreeMap;
 
@@ -10,46 +10,47 @@ use forebay_locality::{
 
 use crate::error::PlanError;
 
-/// Blocks collected before they are measured together.
+/// Number of blocks collected before they are measured together.
 const BATCH: usize = 1024;
 
-/// How to measure.
+/// How to measure the volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PartitionProfileOptions {
     /// Requests are split into blocks of this size.
     pub block_size: BlockSize,
-    /// Blocks move into the cache only every so often (Koller 2012, section 5.3.1). How volumes
-    /// would share one cache is then not measured.
+    /// Blocks move into the cache only once per such period (Koller 2012, section 5.3.1). The hits
+    /// of a cache that all volumes share are then not measured.
     pub migration_period: Option<Nanos>,
 }
 
-/// One volume's hits by cache size. A request counts once, at its largest distance: it hits only
-/// if all its blocks do (Koller 2012, section 5.3.1).
+/// The hits of one volume by cache size. A request counts once, at its largest distance: it hits
+/// only if all its blocks do (Koller 2012, section 5.3.1).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct VolumeCurve {
-    /// With a cache of its own.
+    /// Hits with a cache of the volume's own.
     pub own: ReuseHistogram,
-    /// With one LRU cache for all volumes, by the size of that cache.
+    /// Hits with one LRU cache for all volumes, by the size of that cache; `None` if not measured.
     pub shared: Option<ReuseHistogram>,
 }
 
 impl VolumeCurve {
-    /// Reads and writes.
+    /// Number of requests: reads and writes.
     pub fn requests(&self) -> u64 {
         self.own.accesses()
     }
 
-    /// The requests that hit in a cache of its own of `blocks` blocks, reads and writes.
+    /// The requests, reads and writes, that hit in a cache of the volume's own of `blocks` blocks.
     pub fn hits(&self, blocks: u64) -> u64 {
         hits(&self.own, blocks)
     }
 
-    /// The requests that hit in a cache of `blocks` blocks that all volumes share.
+    /// The requests that hit in a cache of `blocks` blocks shared by all volumes; `None` if not
+    /// measured.
     pub fn shared_hits(&self, blocks: u64) -> Option<u64> {
         self.shared.as_ref().map(|h| hits(h, blocks))
     }
 
-    /// The smallest cache of its own that has every hit there can be, in blocks.
+    /// The smallest cache of the volume's own that has every possible hit, in blocks.
     pub fn useful_blocks(&self) -> u64 {
         self.own.max_distance().map_or(0, |d| d + 1)
     }
@@ -59,16 +60,16 @@ fn hits(histogram: &ReuseHistogram, blocks: u64) -> u64 {
     histogram.hits(Op::Read, blocks) + histogram.hits(Op::Write, blocks)
 }
 
-/// What was measured of all volumes.
+/// The measurements of all volumes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PartitionProfile {
     /// How it was measured.
     pub options: PartitionProfileOptions,
     /// Volumes that read or write, by number.
     pub volumes: BTreeMap<Volume, VolumeCurve>,
-    /// Requests of all kinds.
+    /// Number of requests of all kinds.
     pub requests: u64,
-    /// From the first request to the last.
+    /// Time from the first request to the last.
     pub duration: Nanos,
 }
 
@@ -97,7 +98,7 @@ pub struct PartitionProfileBuilder {
 }
 
 impl PartitionProfileBuilder {
-    /// Nothing measured yet.
+    /// An empty builder.
     ///
     /// # Errors
     /// If the migration period is 0.
@@ -149,7 +150,7 @@ impl PartitionProfileBuilder {
     }
 }
 
-/// The LRU stack that all volumes share, with a histogram for each.
+/// The LRU stack that all volumes share, with a histogram for each volume.
 struct Shared {
     names: BlockKeys,
     stack: ReuseStack,
@@ -240,14 +241,14 @@ mod tests {
         (0..4000).map(|_| request(next(3) as u32, op(next(3)), next(200), 1 + next(9))).collect()
     }
 
-    /// LRU by the book, of all volumes together; hits by request.
+    /// A textbook LRU cache for all volumes together; returns hits per request.
     fn lru(requests: &[Request], blocks: usize) -> BTreeMap<u32, u64> {
         let mut list: Vec<(u32, u64)> = Vec::new();
         let mut hits = BTreeMap::new();
         for r in requests {
             let (BlockIndex(first), n) = r.blocks(BlockSize::KIB_4);
             let mut all = true;
-            // A request's blocks are looked at one after another.
+            // The blocks of a request are accessed one after another.
             for block in first..first + n {
                 let key = (r.volume.0, block);
                 match list.iter().position(|&k| k == key) {

@@ -1,29 +1,30 @@
-//! How one tier is cut into units, so that its size and the floors of volumes hold to the byte.
+//! How one tier is cut into units such that its size and the floors of volumes are exact to the
+//! byte.
 //!
-//! What a volume's floor has beyond whole units is the volume's *offset*: its share is the offset and
-//! whole units. What the size has beyond all offsets and whole units is the *rest*: one volume can
-//! have it besides.
+//! The part of a volume's floor beyond whole units is the volume's *offset*: its share is the
+//! offset plus whole units. The part of the size beyond all offsets and whole units is the *rest*:
+//! one volume can have it as well.
 
 use forebay_block::BlockSize;
 
-/// One tier.
+/// The division of one tier into units.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Cut {
-    /// Units that there are.
+    /// Number of units.
     pub units: u64,
-    /// What they leave over, in bytes; 0 where no volume would hold a block more with it.
+    /// The rest, in bytes; 0 if no volume would hold another block with it.
     pub rest: u64,
-    /// In bytes, by volume.
+    /// The offset of each volume, in bytes.
     pub offsets: Vec<u64>,
-    /// Units that a volume has at least, by volume.
+    /// The minimum number of units of each volume.
     pub floors: Vec<u64>,
 }
 
 impl Cut {
-    /// A tier of `size` bytes, of which each volume gets its floor, in bytes, at least.
+    /// Cuts a tier of `size` bytes of which each volume gets at least its floor, in bytes.
     pub fn new(size: u64, unit: u64, block_size: BlockSize, floors: &[u64]) -> Self {
         if floors.iter().copied().fold(0, u64::saturating_add) > size {
-            // Rounded up, the floors are more than there are units, too: a search finds that out.
+            // Rounded up to units, the floors exceed the number of units too, so the search fails.
             return Self {
                 units: size / unit,
                 rest: 0,
@@ -43,7 +44,7 @@ impl Cut {
         }
     }
 
-    /// Units that hold `bytes` of a volume, with its offset.
+    /// The number of units that hold `bytes` of a volume, together with its offset.
     pub fn holding(&self, volume: usize, bytes: u64, unit: u64) -> u64 {
         bytes.saturating_sub(self.offsets[volume]).div_ceil(unit)
     }
@@ -62,7 +63,7 @@ mod tests {
     fn a_rest_that_is_no_block_to_anybody_is_none() {
         assert_eq!((cut(20_480, 8192, &[0, 0]).units, cut(20_480, 8192, &[0, 0]).rest), (2, 4096));
         assert_eq!(cut(20_000, 8192, &[0, 0]).rest, 0);
-        // With the offset of the second volume it makes a block.
+        // With the offset of the second volume the rest would make a whole block.
         assert_eq!(cut(20_000, 8192, &[0, 3616]).rest, 0);
         assert_eq!(cut(20_000, 8192, &[3000, 0]).rest, 0);
         assert_eq!(cut(20_480, 8192, &[100, 0]).rest, 3996);

@@ -1,40 +1,41 @@
-//! The best division there is, by dynamic programming over units of allocation.
+//! The best possible division, by dynamic programming over units of allocation.
 //!
-//! What the first `k` volumes cost at best with a budget `b` is the least, over the shares `s` of
-//! volume `k`, of its cost with `s` and what the first `k - 1` cost at best with `b - s`. That is
-//! exact for every goal that is a sum over volumes, whatever the shape of the curves, at volumes
-//! x budgets x shares steps. Two resources make both budgets and shares pairs.
+//! The lowest cost of the first `k` volumes with a budget `b` is the minimum, over the shares `s`
+//! of volume `k`, of its cost with `s` plus the lowest cost of the first `k - 1` volumes with `b -
+//! s`. This is exact for every goal that is a sum over volumes, whatever the shape of the curves,
+//! and takes volumes x budgets x shares steps. With two resources, budgets and shares are pairs.
 //!
-//! Only shares that are better than every share within them are tried: where a curve is flat
-//! there are none, so most real volumes have few.
+//! Only shares that are better than every smaller share are tried. There are none where a curve is
+//! flat, so most real volumes have few.
 //!
-//! Where the units of a tier leave a rest over, every budget is looked at twice, in two *layers*:
-//! without the rest, and with it. A share that has the rest comes from the layer without it.
+//! If the units of a tier leave a rest, every budget occurs twice, in two *layers*: without the
+//! rest and with it. A share that has the rest leads from the layer without it to the layer with
+//! it.
 
 use super::cost::{Cost, Costs, Rests, Share, most};
 use super::solution::Solution;
 use super::watch::{Steps, Watch};
 use crate::error::PlanError;
 
-/// Steps that [`exact`] takes at most: some ten seconds.
+/// The most steps that [`exact`] takes: about ten seconds.
 pub const STEPS_MAX: u64 = 1 << 33;
-/// Steps that take as long as looking up what a share costs.
+/// Cost of looking up what a share costs, in steps.
 const LOOKUP_STEPS: u64 = 256;
-/// Choices that are kept at once at most, one for each volume and budget, of four bytes each: 1 GiB.
+/// The most choices kept at once: one for each volume and budget, 4 bytes each, 1 GiB in total.
 const CHOICES_MAX: u64 = 1 << 28;
-/// What a budget takes besides, while its volume is looked at, counted in choices: two costs, with how far
-/// targets are missed.
+/// Memory that a budget needs in addition while its volume is processed, in choices: two costs,
+/// each with the amount by which targets are missed.
 const STATE_CHOICES: u64 = 8;
-/// Shares that are looked up, and steps that are taken, between two looks at the [`Watch`].
+/// Shares looked up, and steps taken, between two calls of the [`Watch`].
 const LOOKUPS_PERIOD: u64 = 1 << 14;
 const STEPS_PERIOD: u64 = 1 << 22;
 
-/// A problem made ready: shares that are worth trying, and how long trying them takes.
+/// A prepared problem: the shares worth trying.
 pub struct DynamicProgram {
     budget: Share,
-    /// More budget than there is, for the bound.
+    /// Additional budget for computing the bound.
     slack: Share,
-    /// The rests that are left in each layer; the last layer has all there are.
+    /// The rests that are available in each layer; the last layer has all of them.
     layers: Vec<Rests>,
     candidates: Vec<Vec<(Share, Cost)>>,
     has_targets: bool,
@@ -43,10 +44,11 @@ pub struct DynamicProgram {
 }
 
 impl DynamicProgram {
-    /// Looks at every share of every volume, unless that alone, or [`DynamicProgram::run`] after it,
-    /// takes more than `steps_max` steps.
+    /// Looks up every share of every volume, unless that alone, or [`DynamicProgram::run`] after
+    /// it, would take more than `steps_max` steps.
     ///
     /// # Errors
+    /// If there are too many steps, or too many budgets to keep, or if `watch` stops the search.
     /// If there are too many steps, or too many budgets to keep; or if `watch` ends it.
     pub fn new(
         costs: &dyn Costs,
@@ -55,8 +57,8 @@ impl DynamicProgram {
     ) -> Result<Self, PlanError> {
         let budget = costs.budget();
         let volumes = costs.volumes();
-        // A finer share rounded up takes less than one unit more, a volume each. The whole units
-        // that it takes then hold what the rest held, too.
+        // Rounding up a finer share adds less than one unit per volume. The whole units of the
+        // result then also hold what the rest held.
         let more = |units: u64, rest: bool| if units > 0 || rest { volumes as u64 } else { 0 };
         let slack = match costs.is_monotone() {
             true => Share::new(
@@ -78,7 +80,8 @@ impl DynamicProgram {
         let lookups = lookups.fold(0, u64::saturating_add);
         let lookups = lookups.saturating_mul(program.layers.len() as u64);
         let too_many = |steps| Err(PlanError::TooManySteps { steps, most: steps_max });
-        // Each volume has a share to try, or there is no solution. All this is known beforehand.
+        // Each volume has at least one share to try, or there is no solution. So these lower bounds
+        // are known beforehand.
         let choices = program.states().saturating_mul(volumes as u64);
         let least = lookups.saturating_mul(LOOKUP_STEPS).max(choices);
         if least > steps_max {
@@ -104,8 +107,8 @@ impl DynamicProgram {
         Ok(program)
     }
 
-    /// The shares of a volume that are better than every other within them. If trying them takes more
-    /// than `tries_max`, those are left out that come after the first too many.
+    /// The shares of a volume that are better than every smaller share. If trying them takes more
+    /// than `tries_max` tries, the list ends at the share that exceeds the limit.
     fn candidates_of(
         &self,
         costs: &dyn Costs,
@@ -119,12 +122,12 @@ impl DynamicProgram {
         if range.shares() == 0 {
             return Ok(found);
         }
-        // By flash and layer: the best cost of a share with at most these rests, at most that much
-        // flash and less memory.
+        // Indexed by flash and layer: the lowest cost of a share with at most these rests, at most
+        // this much flash and less memory.
         let none = [None::<Cost>; Rests::ALL.len()];
         let mut with_less = vec![none; (most.flash - least.flash + 1) as usize];
         for dram in least.dram..=most.dram {
-            // Likewise with this memory and less flash.
+            // The same for shares with this much memory and less flash.
             let mut in_row = none;
             for (with_less, flash) in with_less.iter_mut().zip(least.flash..) {
                 let mut here = none;
@@ -153,10 +156,10 @@ impl DynamicProgram {
         Ok(found)
     }
 
-    /// The best shares; none if the floors are more than there is.
+    /// Returns the best shares; `None` if the floors exceed the budget.
     ///
     /// # Errors
-    /// If `watch` ends it.
+    /// If `watch` stops the search.
     pub fn run(&self, watch: &mut Watch<'_>) -> Result<Option<Solution>, PlanError> {
         match self.has_targets {
             true => self.run_by::<Cost>(watch),
@@ -168,7 +171,7 @@ impl DynamicProgram {
         (self.budget.flash + self.slack.flash).saturating_add(1)
     }
 
-    /// Budgets of one layer.
+    /// Number of budgets in one layer.
     fn layer_states(&self) -> u64 {
         (self.budget.dram + self.slack.dram).saturating_add(1).saturating_mul(self.width())
     }
@@ -177,13 +180,13 @@ impl DynamicProgram {
         self.layer_states().saturating_mul(self.layers.len() as u64)
     }
 
-    /// How many times shares are tried: once in every layer that has the rests that they have.
+    /// How many times shares are tried: each once per layer that has the share's rests.
     fn tries(&self, candidates: &[(Share, Cost)]) -> u64 {
         let layers = |&(share, _): &(Share, Cost)| self.steps(share.rests).count() as u64;
         candidates.iter().map(layers).sum()
     }
 
-    /// The layers that a share with these rests comes from and leads to.
+    /// The layers from which and to which a share with these rests leads.
     fn steps(&self, rests: Rests) -> impl Iterator<Item = (usize, usize)> {
         let to = self.layers.iter().enumerate().filter(move |(_, of)| rests.is_within(**of));
         to.map(move |(to, of)| (self.layer(of.without(rests)), to))
@@ -249,17 +252,17 @@ impl DynamicProgram {
     }
 }
 
-/// The best shares there are: of all in whole units, of which one volume has the rest besides.
+/// The best possible shares in whole units, where at most one volume also has the rest of a tier.
 ///
 /// # Errors
-/// If floors leave nothing to choose, there are more than [`STEPS_MAX`] steps to take or too many
-/// budgets to keep, or `watch` ends it.
+/// If the floors exceed the budget, the search needs more than [`STEPS_MAX`] steps or keeps too
+/// many budgets, or `watch` stops it.
 pub fn exact(costs: &dyn Costs, watch: &mut Watch<'_>) -> Result<Solution, PlanError> {
     let program = DynamicProgram::new(costs, STEPS_MAX, watch)?;
     program.run(watch)?.ok_or(PlanError::Floors)
 }
 
-/// The shares that a volume may have.
+/// The shares that a volume can have.
 struct Range {
     least: Share,
     most: Share,
@@ -269,14 +272,14 @@ impl Range {
     fn new(costs: &dyn Costs, volume: usize) -> Self {
         let mut budget = costs.budget();
         if costs.is_monotone() {
-            // For the bound: a unit that holds all of the rest.
+            // For the bound: one more unit, which can hold the rest.
             budget.dram = budget.dram.saturating_add(budget.rests.dram.into());
             budget.flash = budget.flash.saturating_add(budget.rests.flash.into());
         }
         Self { least: costs.floor(volume), most: most(costs, volume, budget) }
     }
 
-    /// How many there are.
+    /// Number of shares.
     fn shares(&self) -> u64 {
         let count = |least: u64, most: u64| most.saturating_add(1).saturating_sub(least);
         let Self { least, most } = self;
@@ -284,7 +287,7 @@ impl Range {
     }
 }
 
-/// A cost as the innermost loop compares it: one number where there are no targets.
+/// A cost as the innermost loop compares it: a single number if there are no targets.
 trait Score: Copy {
     const NONE: Self;
     const WORST: Self;
@@ -363,7 +366,7 @@ mod tests {
         fn the_bound_holds_for_units_a_half_and_a_third_as_large(
             table in tables().prop_filter("monotone", |t| t.monotone), parts in 2..4u64,
         ) {
-            // What costs these are between whole units is what they are at the unit below.
+            // The cost between two whole units is that of the lower one.
             let fine = table.divided(parts);
             if let (Ok(coarse), Ok(fine)) = (exact(&table, &mut unwatched), exact(&fine, &mut unwatched)) {
                 let bound = coarse.bound.unwrap_or(coarse.cost);
@@ -373,7 +376,7 @@ mod tests {
         }
     }
 
-    /// Two volumes of which every unit of `budget` is useful, and how often one was looked up.
+    /// Two volumes to which every unit of `budget` is useful, and the number of lookups.
     struct Sloping {
         budget: Share,
         lookups: std::cell::Cell<u64>,
@@ -418,7 +421,7 @@ mod tests {
             let PlanError::TooManySteps { steps, most } = refused else { panic!("{refused}") };
             assert!(steps > most && costs.lookups.get() == 0, "{refused}");
         }
-        // Here looking up is no more than allowed, and trying all that is found would be.
+        // Here the lookups are within the limit, but trying all that they find is not.
         let costs = Sloping::new(1 << 10, 1 << 10);
         assert!(matches!(exact(&costs, &mut unwatched), Err(PlanError::TooManySteps { .. })));
         assert!(costs.lookups.get() < 1 << 14, "{}", costs.lookups.get());
@@ -468,7 +471,7 @@ mod tests {
 
     #[test]
     fn the_papers_first_example_gives_each_volume_half() {
-        // Koller (2012), figure 5.1: files of 2 and of 1 GB, read at random, and a cache of 2 GB.
+        // Koller (2012), figure 5.1: files of 2 GB and 1 GB, read at random, and a cache of 2 GB.
         let line = |gb: f64| vec![(0..=2).map(|c| 1.0 - (f64::from(c) / gb).min(1.0)).collect()];
         let table = Table {
             budget: Share::new(0, 2),

@@ -1,14 +1,15 @@
-//! Plan, measure, plan again: latencies move with the load that a plan leaves to each device.
+//! Plan, measure, plan again: latencies depend on the load that a plan puts on each device.
 //!
-//! A plan made with latencies that were measured under another division may be wrong: where misses
-//! go up, the backing store waits longer. So the plan is measured, and the search runs again with
-//! what was measured, until what was predicted is what is measured (Koller 2012, section 5.3.1).
+//! Latencies that were measured under another division can mislead a plan: with more misses,
+//! requests wait longer for the backing store. So the plan is measured, and the search runs again
+//! with the measured latencies, until prediction and measurement agree (Koller 2012, section
+//! 5.3.1).
 //!
-//! The paper puts the last measured latencies in the place of the ones before. Two divisions can then
-//! take turns for ever: a volume that has much cache has a backing store at rest, and so seems to be
-//! in no need of cache. Here every measurement is kept, with the load at which it was made
-//! ([`VolumeModel::under`]). A division that was measured once is thereby predicted as it was
-//! measured, so that each plan is either a new one or the last.
+//! The paper replaces the previous latencies with the last measured ones. Two divisions can then
+//! alternate forever: a volume with much cache puts little load on its backing store, so it seems
+//! to need no cache. Here every measurement is kept, together with the load under which it was made
+//! ([`VolumeModel::under`]). The prediction for a division that was measured equals the
+//! measurement, so each plan is either a new one or the last.
 
 use super::model::{ByPlace, LoadPoint, VolumeModel};
 use super::problem::{Goal, Outcome, Problem, Sizes};
@@ -16,17 +17,18 @@ use super::solution::{Search, Solution, solve};
 use super::watch::Watch;
 use crate::error::{BoxError, PlanError};
 
-/// Fewer requests than this say nothing of the latency of their place.
+/// Fewer requests than this do not give a reliable latency for their place.
 const COUNT_MIN: f64 = 20.0;
 
-/// When to stop.
+/// When to stop iterating.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Convergence {
-    /// How far prediction and measurement may be apart: in the objective, in the latency of each
-    /// volume with a target, and, by volume, for the mean request. Latencies and requests per second
-    /// as fractions of what was measured, hit ratios as differences.
+    /// The largest deviation between prediction and measurement at which they agree. It covers the
+    /// objective, the latency of each volume with a target, and the mean over requests of each
+    /// volume's deviation. Latencies and requests per second are compared as fractions of the
+    /// measured value, hit ratios as differences.
     pub tolerance: f64,
-    /// Plans at most.
+    /// Largest number of plans.
     pub rounds_max: u32,
 }
 
@@ -36,54 +38,55 @@ impl Default for Convergence {
     }
 }
 
-/// What one volume did with its share.
+/// The measured behaviour of one volume with its share.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Measured {
-    /// What became of its requests.
+    /// The outcome of its requests.
     pub outcome: Outcome,
-    /// Mean latency of reads by place, in microseconds; of no meaning where there were none.
+    /// Mean latency of reads by place, in microseconds; meaningless for a place without reads.
     pub read: ByPlace,
-    /// Mean latency of writes by place, in microseconds; of no meaning where there were none.
+    /// Mean latency of writes by place, in microseconds; meaningless for a place without writes.
     pub write: ByPlace,
 }
 
-/// Tells what every volume does with a share of these sizes.
+/// Measures every volume with a share of these sizes.
 pub type Measure<'a> = dyn FnMut(&[Sizes]) -> Result<Vec<Measured>, BoxError> + 'a;
 
-/// One plan and what was measured of it.
+/// One plan and its measurement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Round {
     /// The plan.
     pub solution: Solution,
     /// Its shares in bytes.
     pub sizes: Vec<Sizes>,
-    /// What the plan promised, by volume.
+    /// The predicted outcome of each volume.
     pub predicted: Vec<Outcome>,
-    /// What was measured, by volume.
+    /// The measured outcome of each volume.
     pub measured: Vec<Outcome>,
-    /// The objective as predicted and as measured.
+    /// The objective, predicted and measured.
     pub objective: [f64; 2],
-    /// How far the two are apart ([`Convergence::tolerance`]).
+    /// The deviation between prediction and measurement ([`Convergence::tolerance`]).
     pub deviation: f64,
 }
 
 /// All plans, in the order in which they were made.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Iterated {
-    /// At least one.
+    /// The rounds; at least one.
     pub rounds: Vec<Round>,
-    /// The round that is the answer: the one that agreed, or else the one that measured best.
+    /// Index of the round that is the answer: the one that agreed, or else the one with the best
+    /// measurement.
     pub chosen: usize,
     /// Whether prediction and measurement agreed.
     pub converged: bool,
 }
 
-/// Plans and measures until both agree, beginning with what is measured of `first`, which is no plan
-/// but may have been measured for comparison: equal shares, say. The problem's models are afterwards
-/// those by which the answer was predicted.
+/// Plans and measures until prediction and measurement agree. `first` is a division that was
+/// measured before, with its measurements; it need not be a plan (equal shares, for example), and
+/// the models learn from it. Afterwards, the problem's models are those that predicted the answer.
 ///
 /// # Errors
-/// If a search or a measurement fails, or `watch` ends a search.
+/// If a search or a measurement fails, or `watch` stops a search.
 pub fn iterate(
     problem: &mut Problem<'_>,
     search: Search,
@@ -107,7 +110,7 @@ pub fn iterate(
         let predicted: Vec<Outcome> =
             sizes.iter().enumerate().map(|(v, &s)| problem.predict(v, s)).collect();
         let before = known.iter().find(|(of, _)| *of == sizes);
-        // What disagrees with itself will not come to agree.
+        // A repeated division has the same measurement, so further rounds would not help.
         repeats = before.is_some();
         let measured = match before {
             Some((_, measured)) => measured.clone(),
@@ -141,7 +144,7 @@ pub fn iterate(
     Ok(Iterated { rounds, chosen, converged })
 }
 
-/// The round that measured best: first in targets, then in the objective.
+/// The round with the best measurement: first by missed targets, then by the objective.
 fn best(problem: &Problem<'_>, rounds: &[Round]) -> usize {
     let key = |round: &Round| {
         let missed = |(v, o): (usize, &Outcome)| problem.missed(v, o.latency_us);
@@ -160,14 +163,14 @@ fn learn_all(problem: &mut Problem<'_>, measured: &[Measured], sizes: &[Sizes]) 
     for (volume, (measured, &sizes)) in measured.iter().zip(sizes).enumerate() {
         let predicted = problem.predict(volume, sizes);
         let assumed = problem.latencies(volume, sizes, &predicted);
-        // Less than a block caches nothing.
+        // A share of less than one block caches nothing.
         let is_cached = problem.blocks(sizes) > 0;
         problem.update_models(|models| learn(&mut models[volume], assumed, measured, is_cached));
     }
 }
 
-/// Takes in what was measured, under the load that was predicted: there it will be looked up.
-/// What was not measured stays as it was `assumed`.
+/// Adds the measurement to the model under the predicted load, where it will be looked up. Values
+/// that were not measured stay as `assumed`.
 fn learn(model: &mut VolumeModel, assumed: LoadPoint, measured: &Measured, is_cached: bool) {
     let outcome = &measured.outcome;
     let mut point = assumed;
@@ -189,8 +192,9 @@ fn learn(model: &mut VolumeModel, assumed: LoadPoint, measured: &Measured, is_ca
     model.learn(point);
 }
 
-/// How far prediction and measurement are apart: in the objective, for volumes with a target, and
-/// for the mean request. One small volume that jumps about does not count for much.
+/// The deviation between prediction and measurement: the largest of those of the objective and of
+/// the latency of volumes with a target, and the mean over requests. The mean keeps one small,
+/// erratic volume from counting much.
 fn deviation(
     problem: &Problem<'_>,
     predicted: &[Outcome],

@@ -1,14 +1,14 @@
 //! Dividing a cache among volumes: how much memory and flash each one gets.
 //!
 //! One pass over the traces gives every volume its *request-level* hits by cache size
-//! ([`PartitionProfileBuilder`]); a [`VolumeModel`] says what its hits and misses take; a [`Goal`]
-//! turns both into what one volume costs with one share ([`Problem`]). The goals are sums over
-//! volumes, so a search needs nothing else: [`exact`] is dynamic programming, [`anneal`] simulated
-//! annealing. [`iterate`] plans, has the plan measured, and plans again with the latencies that
-//! were measured, until prediction and measurement agree.
+//! ([`PartitionProfileBuilder`]); a [`VolumeModel`] gives the latencies of its hits and misses; a
+//! [`Goal`] turns both into the cost of each share to a volume ([`Problem`]). The goals are sums
+//! over volumes, so a search needs nothing else: [`exact`] is dynamic programming, [`anneal`]
+//! simulated annealing. [`iterate`] plans, has the plan measured, and plans again with the measured
+//! latencies until prediction and measurement agree.
 //!
-//! Curves by request need not be convex, which is why nothing here follows convex minorants. The
-//! page `docs/partitioning.md` explains the idea.
+//! Request-level curves need not be convex, so nothing here relies on convex minorants. The page
+//! `docs/partitioning.md` explains the idea.
 //!
 //! Source: R. Koller, *Improving Caches in Consolidated Environments* (dissertation,
 //! Florida International University, 2012), chapter 5, cited below as Koller (2012); and S.

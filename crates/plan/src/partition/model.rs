@@ -1,19 +1,20 @@
-//! What requests of a volume take, by where they find their blocks.
+//! The latency of a volume's requests, by the place where they find their blocks.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How far latencies grow on beyond the highest load measured, in steps between loads measured.
+/// Limit of extrapolation beyond the highest measured load, in steps between the two highest loads,
+/// counted from the lower of the two.
 const PARTS_MAX: f64 = 4.0;
 
-/// Where a request finds its blocks: the slowest place of any of them.
+/// The place where a request finds its blocks: the slowest place of any of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Place {
     /// All in memory.
     Dram = 0,
-    /// All cached, one at least on flash.
+    /// All cached, at least one on flash.
     Flash = 1,
-    /// One at least not cached.
+    /// At least one not cached.
     Miss = 2,
 }
 
@@ -34,7 +35,7 @@ impl ByPlace {
         Self { dram: value, flash: value, miss: value }
     }
 
-    /// The number of one place.
+    /// The number for one place.
     pub fn at(&self, place: Place) -> f64 {
         match place {
             Place::Dram => self.dram,
@@ -43,7 +44,7 @@ impl ByPlace {
         }
     }
 
-    /// The number of one place, to be changed.
+    /// A mutable reference to the number for one place.
     pub fn at_mut(&mut self, place: Place) -> &mut f64 {
         match place {
             Place::Dram => &mut self.dram,
@@ -60,7 +61,7 @@ impl ByPlace {
         self.dram * other.dram + self.flash * other.flash + self.miss * other.miss
     }
 
-    /// The least of all places.
+    /// The smallest number of all places.
     pub fn least(&self) -> f64 {
         self.dram.min(self.flash).min(self.miss)
     }
@@ -71,31 +72,31 @@ impl ByPlace {
     }
 }
 
-/// How fast one volume's requests are served: at rest, taken from its devices alone, and under the
-/// loads that were measured.
+/// How fast one volume's requests are served: without load, from the latencies of its devices
+/// alone, and under the loads that were measured.
 ///
 /// With reads only and without memory, [`VolumeModel::read`] is the two latencies of Koller
 /// (2012), equation 5.1, which is printed with them swapped: a mean latency is
 /// `(1 - MR) * flash + MR * miss`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct VolumeModel {
-    /// Mean latency of reads with nothing waiting, in microseconds.
+    /// Mean latency of reads without any queueing, in microseconds.
     pub read: ByPlace,
-    /// Mean latency of writes likewise.
+    /// Mean latency of writes without any queueing, in microseconds.
     pub write: ByPlace,
-    /// Mean latency of writes without any share, in microseconds: the backing store's.
+    /// Mean latency of writes without a share, in microseconds: that of the backing store.
     pub write_uncached: f64,
-    /// Requests per second that the backing store serves, if all came to it.
+    /// Requests per second that the backing store would serve if all requests reached it.
     pub iops_backing: f64,
-    /// Requests per second at most, however many hit: what the cache's device serves.
+    /// Upper limit of requests per second, regardless of hits: what the cache's device serves.
     pub iops_cache: f64,
     /// Whether every write goes to the backing store, hit or not.
     pub writes_through: bool,
-    /// What was measured, by ascending load.
+    /// The measurements, by ascending load.
     pub measured: Vec<LoadPoint>,
 }
 
-/// What requests took under one load.
+/// Measured latencies of requests under one load.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct LoadPoint {
     /// The load under which these latencies were measured: the share of the volume's requests that reached
@@ -113,8 +114,8 @@ pub struct LoadPoint {
 }
 
 impl VolumeModel {
-    /// Requests per second by the formula, where `backing_ratio` of them need the backing store:
-    /// equation 5.2 of Koller (2012), up to what the cache's device serves.
+    /// Requests per second according to the formula, where a fraction `backing_ratio` of them needs
+    /// the backing store: equation 5.2 of Koller (2012), limited to what the cache's device serves.
     ///
     /// ```
     /// use forebay_plan::partition::VolumeModel;
@@ -127,10 +128,11 @@ impl VolumeModel {
         if iops.is_nan() { self.iops_cache } else { iops.min(self.iops_cache) }
     }
 
-    /// What requests take under a load, with a share of `blocks` blocks: as measured there, or
-    /// between the loads measured next to it, or else at rest; of one load measured with several
-    /// shares, between these. Beyond the highest load that was measured, latencies grow on by the
-    /// same factor for the same step.
+    /// The latencies of requests under a load, with a share of `blocks` blocks: as measured under
+    /// this load, or interpolated between the nearest loads (without measurements or below the
+    /// first, from the latencies without load). If one load was measured with several shares,
+    /// interpolates between these. Beyond the highest measured load, latencies keep growing by the
+    /// same factor per step.
     pub fn under(&self, backing_ratio: f64, blocks: u64) -> LoadPoint {
         let at = self.position(backing_ratio, blocks);
         let rest = LoadPoint {
@@ -166,7 +168,7 @@ impl VolumeModel {
         LoadPoint { backing_ratio, blocks, ..found }
     }
 
-    /// Takes in what was measured; what was known of the same load and share is forgotten.
+    /// Adds a measurement; replaces an earlier one of the same load and share.
     pub fn learn(&mut self, point: LoadPoint) {
         let at = self.position(point.backing_ratio, point.blocks);
         let is_same =
@@ -177,7 +179,7 @@ impl VolumeModel {
         }
     }
 
-    /// Where a load belongs: the higher the later, with the smaller share later.
+    /// The index at which a load belongs: by ascending load, then by descending share.
     fn position(&self, backing_ratio: f64, blocks: u64) -> usize {
         self.measured.partition_point(|p| {
             p.backing_ratio < backing_ratio
@@ -187,7 +189,7 @@ impl VolumeModel {
 }
 
 impl LoadPoint {
-    /// What comes at `part` > 1 of the way to another and on: no latency falls.
+    /// The values at `part` > 1 of the way from this point through `other`; no latency falls.
     fn beyond(&self, other: &Self, part: f64) -> Self {
         let far = self.towards(other, part.min(PARTS_MAX));
         let places = |near: ByPlace, far: ByPlace| ByPlace {
@@ -203,7 +205,8 @@ impl LoadPoint {
         }
     }
 
-    /// A `part` of the way to another, by magnitudes: queues make latencies differ by these.
+    /// The values at `part` of the way to `other`, on a logarithmic scale, because queues make
+    /// latencies differ by magnitudes.
     fn towards(&self, other: &Self, part: f64) -> Self {
         let between = |a: f64, b: f64| match a > 0.0 && b > 0.0 {
             true => a.powf(1.0 - part) * b.powf(part),
@@ -214,7 +217,7 @@ impl LoadPoint {
             flash: between(a.flash, b.flash),
             miss: between(a.miss, b.miss),
         };
-        // Exactly as measured where it was measured.
+        // At a measured point, return exactly the measured values.
         if part == 1.0 {
             return *other;
         }

@@ -1,4 +1,4 @@
-//! What a share is worth to a volume, by goal.
+//! The value of a share to a volume, by goal.
 
 use forebay_block::{BlockSize, Op};
 use forebay_locality::ReuseHistogram;
@@ -10,15 +10,15 @@ use super::curves::VolumeCurve;
 use super::cut::Cut;
 use super::model::{ByPlace, LoadPoint, VolumeModel};
 
-/// How finely missed targets are told apart: a power of two, which sums without rounding.
+/// Resolution of missed targets: a power of two, so that sums have no rounding.
 const MISSED_STEP: f64 = 1.0 / (1u64 << 30) as f64;
-/// What a hit in memory counts more than one on flash, for [`Goal::Hits`]. Less than one request of a billion,
-/// so that it decides only between divisions with equally many hits.
+/// Additional weight of a hit in memory over a hit on flash, for [`Goal::Hits`]. It is less than
+/// one request in a billion, so that it decides only between divisions with equally many hits.
 const MEMORY_HIT: f64 = 1e-10;
 /// Bytes by which [`Goal::Ppc`] divides.
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// What a division is to be best at.
+/// The goal of a division.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Goal {
     /// The lowest mean latencies: their sum over volumes (Koller 2012, section 5.3.1) or their
@@ -26,17 +26,17 @@ pub enum Goal {
     Latency,
     /// The most requests per second ([`VolumeModel::iops`]).
     Iops(IopsGoal),
-    /// The most performance per cost: the sum over volumes of hit ratio by size, a term for each
-    /// tier (ETICA, equation 3). If every volume can have all that is useful to it of a tier, it
-    /// gets that.
-    /// As written this favours tiny sizes; a floor keeps it from them.
+    /// The most performance per cost: the sum over volumes of hit ratio divided by size, with a
+    /// term for each tier (ETICA, equation 3). If a tier has room for everything that is useful to
+    /// all volumes, each volume gets it. The goal as published favours tiny sizes; a floor prevents
+    /// them.
     Ppc,
-    /// The most hits, and of divisions with equally many the most hits in memory.
+    /// The most hits; among divisions with equally many hits, the most hits in memory.
     Hits,
 }
 
 impl Goal {
-    /// As it is written in results.
+    /// The name as written in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -47,9 +47,9 @@ impl Goal {
     }
 }
 
-/// What "most requests per second" means for several volumes. Koller (2012), section 5.3.2,
-/// takes the two for one; they differ: a sum grows most where a volume can be made fast, a sum of
-/// inverses falls most where one is slow.
+/// What "most requests per second" means for several volumes. Koller (2012), section 5.3.2, treats
+/// the two as the same, but they differ: a sum grows most where a volume can be made fast, a sum of
+/// inverses falls most where a volume is slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IopsGoal {
     /// The largest sum.
@@ -59,7 +59,7 @@ pub enum IopsGoal {
     Inverse,
 }
 
-/// What counts alike.
+/// The unit that gets equal weight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weigh {
     /// Every volume.
@@ -69,7 +69,7 @@ pub enum Weigh {
 }
 
 impl Weigh {
-    /// As it is written in results.
+    /// The name as written in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Volumes => "volumes",
@@ -78,23 +78,24 @@ impl Weigh {
     }
 }
 
-/// What is to be divided, and for what.
+/// What to divide, and for which goal.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ProblemOptions {
-    /// What the division is to be best at.
+    /// The goal of the division.
     pub goal: Goal,
-    /// What counts alike. Of no meaning to [`Goal::Iops`].
+    /// The unit that gets equal weight. Has no effect on [`Goal::Iops`].
     pub weigh: Weigh,
     /// Size of a block.
     pub block_size: BlockSize,
     /// Memory and flash to divide, in bytes.
     pub sizes: Sizes,
-    /// The unit of either tier, in bytes: whole blocks.
+    /// The unit of each tier, in bytes: a whole number of blocks.
     pub units: Sizes,
-    /// What every volume gets at least, in bytes; what has no more use for it gets less. Need not be
-    /// whole units: a share is its floor and whole units.
+    /// Minimum share of every volume, in bytes; a volume to which less is useful gets less. It need
+    /// not be whole units: a share is its floor plus whole units.
     pub floor: Sizes,
-    /// Blocks of a volume that are in memory whatever its share, being in flight: 0 by the formulas.
+    /// Blocks of a volume that are in memory regardless of its share because they are in flight; 0
+    /// in the formulas.
     pub transit_blocks: u64,
 }
 
@@ -109,12 +110,12 @@ pub struct Sizes {
     pub flash_bytes: u64,
 }
 
-/// What becomes of one volume's requests with a share: predicted, or measured.
+/// The outcome of one volume's requests with a share: predicted or measured.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Outcome {
-    /// Read requests by where they find their blocks.
+    /// Read requests by the place where they find their blocks.
     pub reads: ByPlace,
-    /// Write requests likewise.
+    /// Write requests by the place where they find their blocks.
     pub writes: ByPlace,
     /// Mean latency of a request in microseconds.
     pub latency_us: f64,
@@ -123,7 +124,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Reads and writes.
+    /// Number of requests: reads and writes.
     pub fn requests(&self) -> f64 {
         self.reads.sum() + self.writes.sum()
     }
@@ -138,13 +139,13 @@ impl Outcome {
         ratio(self.reads.flash + self.writes.flash, self.requests())
     }
 
-    /// The share of requests of which every block is cached.
+    /// The share of requests whose blocks are all cached.
     pub fn hit_ratio(&self) -> f64 {
         self.dram_hit_ratio() + self.flash_hit_ratio()
     }
 }
 
-/// Which share of a volume's requests comes to the backing store.
+/// The share of a volume's requests that reach the backing store.
 fn backing_ratio(model: &VolumeModel, reads: &ByPlace, writes: &ByPlace) -> f64 {
     let written = if model.writes_through { writes.sum() } else { writes.miss };
     ratio(reads.miss + written, reads.sum() + writes.sum())
@@ -162,17 +163,17 @@ pub struct Problem<'a> {
     models: Vec<VolumeModel>,
     targets_us: Vec<Option<f64>>,
     requests: f64,
-    /// Where all that is useful fits.
+    /// The fastest tier in which everything useful fits.
     fits: Fits,
     dram: Cut,
     flash: Cut,
 }
 
 impl<'a> Problem<'a> {
-    /// Volumes with their curves and models, without targets.
+    /// A problem with these curves and models of the volumes, without targets.
     ///
     /// # Panics
-    /// If there is not one model for each curve, or a unit is no whole number of blocks.
+    /// If there is not one model for each curve, or a unit is not a whole number of blocks.
     pub fn new(
         options: ProblemOptions,
         curves: Vec<&'a VolumeCurve>,
@@ -202,7 +203,7 @@ impl<'a> Problem<'a> {
         problem
     }
 
-    /// Cuts both tiers into units, again where what is useful has changed.
+    /// Cuts both tiers into units; repeated whenever what is useful changes.
     fn cut(&mut self) {
         let ProblemOptions { sizes, units, floor, .. } = self.options;
         let cut =
@@ -220,14 +221,14 @@ impl<'a> Problem<'a> {
         let in_units = each.fold(0, u64::saturating_add) <= cut.units;
         let in_bytes = useful.iter().copied().fold(0, u64::saturating_add) <= size;
         if self.options.goal == Goal::Ppc && self.fits == fits && in_bytes && !in_units {
-            // All that is useful fits, but not rounded up to units: each volume gets it to the byte.
+            // Everything useful fits, but not rounded up to units: each volume gets it to the byte.
             return Cut::new(size, unit, self.options.block_size, &useful);
         }
         cut
     }
 
-    /// Sets the mean latency that a volume is to have at most, in microseconds. Shares that meet
-    /// more of the targets, or miss them by less, are preferred whatever the goal says.
+    /// Sets the maximum mean latency of a volume, in microseconds. Shares that meet more of the
+    /// targets, or miss them by less, are preferred regardless of the goal.
     pub fn set_target(&mut self, volume: usize, latency_us: f64) {
         self.targets_us[volume] = Some(latency_us);
     }
@@ -237,7 +238,7 @@ impl<'a> Problem<'a> {
         self.targets_us[volume]
     }
 
-    /// What it was made with.
+    /// The options of the problem.
     pub fn options(&self) -> &ProblemOptions {
         &self.options
     }
@@ -247,31 +248,31 @@ impl<'a> Problem<'a> {
         self.curves[volume]
     }
 
-    /// What requests take, by volume.
+    /// The models of all volumes.
     pub fn models(&self) -> &[VolumeModel] {
         &self.models
     }
 
-    /// Brings up to date what requests take, by volume.
+    /// Changes the models of all volumes.
     pub fn update_models(&mut self, update: impl FnOnce(&mut [VolumeModel])) {
         update(&mut self.models);
         self.cut();
     }
 
-    /// What a volume's requests take where `outcome` is what becomes of them with a share.
+    /// The latencies of a volume's requests if `outcome` is their outcome with a share of `sizes`.
     pub fn latencies(&self, volume: usize, sizes: Sizes, outcome: &Outcome) -> LoadPoint {
         let model = &self.models[volume];
         let ratio = backing_ratio(model, &outcome.reads, &outcome.writes);
         model.under(ratio, self.blocks(sizes))
     }
 
-    /// Blocks of both tiers together.
+    /// Number of blocks in both tiers together.
     pub(super) fn blocks(&self, sizes: Sizes) -> u64 {
         (sizes.dram_bytes >> self.options.block_size.shift())
             + (sizes.flash_bytes >> self.options.block_size.shift())
     }
 
-    /// Bytes of a volume's share.
+    /// The size of a volume's share, in bytes.
     pub fn sizes(&self, volume: usize, share: Share) -> Sizes {
         let bytes = |cut: &Cut, units: u64, unit: u64, has_rest: bool| {
             cut.offsets[volume] + units * unit + if has_rest { cut.rest } else { 0 }
@@ -283,32 +284,33 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// More than this is of no use to a volume, in either tier.
+    /// The largest share that is useful to a volume, in bytes, in either tier.
     fn useful_bytes(&self, volume: usize) -> u64 {
         let model = &self.models[volume];
-        // Under write-back, more than holds every hit makes room for bursts of writes; whether it
-        // does is known where it was measured.
+        // Under write-back, room beyond that for every hit can absorb bursts of writes. How much of
+        // it does is known only up to the largest measured share.
         let tried = model.measured.iter().map(|p| p.blocks).max().unwrap_or(0);
         let tried = if model.writes_through { 0 } else { tried };
         self.useful_blocks(volume).max(tried) << self.options.block_size.shift()
     }
 
-    /// The smallest cache with which a volume gains, at rest, all that there is to gain, in blocks.
+    /// The smallest cache with which a volume without load has every possible gain, in blocks.
     pub fn useful_blocks(&self, volume: usize) -> u64 {
         let (model, curve) = (&self.models[volume], self.curves[volume]);
-        // A single block makes writes those of the cache, whether a block is ever used again or not.
+        // A single block is enough to give writes the latency of the cache, even if no block is
+        // ever used again.
         let writes = !model.writes_through && curve.own.write.accesses() > 0;
         let least = u64::from(writes && model.write.least() < model.write_uncached);
         curve.useful_blocks().max(least)
     }
 
-    /// What a volume makes of a share.
+    /// The predicted outcome of a volume with a share.
     pub fn predict(&self, volume: usize, sizes: Sizes) -> Outcome {
         self.outcome(volume, &self.curves[volume].own, sizes)
     }
 
-    /// What a volume makes of one LRU cache of all there is, shared by all volumes; none where
-    /// that was not measured.
+    /// The predicted outcome of a volume if all volumes share one LRU cache of the whole size;
+    /// `None` if that was not measured.
     pub fn predict_shared(&self, volume: usize) -> Option<Outcome> {
         let shared = self.curves[volume].shared.as_ref()?;
         Some(self.outcome(volume, shared, self.options.sizes))
@@ -337,10 +339,10 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// What a division is worth in the goal's own terms, from the outcome and the sizes of each
-    /// volume: microseconds, requests per second, hit ratio per GiB, or hit ratio. With volumes
-    /// weighed alike, and for requests per second, sums over volumes; with requests weighed alike,
-    /// means over requests.
+    /// The value of a division in the goal's own unit, from the outcome and the size of each
+    /// volume: microseconds, requests per second, hit ratio per GiB, or hit ratio. If volumes have
+    /// equal weight, and for requests per second, the values are sums over volumes; if requests
+    /// have equal weight, they are means over requests.
     pub fn objective(&self, outcomes: &[Outcome], sizes: &[Sizes]) -> f64 {
         let value = |(outcome, &sizes)| self.value(outcome, sizes);
         let sum: f64 = outcomes.iter().zip(sizes).map(value).sum();
@@ -366,20 +368,21 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Whether a larger objective is the better one.
+    /// Whether a larger objective is better.
     pub fn is_maximised(&self) -> bool {
         matches!(self.options.goal, Goal::Iops(IopsGoal::Sum) | Goal::Ppc | Goal::Hits)
     }
 
-    /// By how much a mean latency misses the volume's target, as a fraction of the target: in steps
-    /// of about a billionth, so that sums in any order are equal, and rounding misses no target.
+    /// By how much a mean latency misses the volume's target, as a fraction of the target: rounded
+    /// to steps of about a billionth, so that the order of a sum does not matter and rounding
+    /// errors miss no target.
     pub fn missed(&self, volume: usize, latency_us: f64) -> f64 {
         let Some(target) = self.targets_us[volume] else { return 0.0 };
         let steps = (latency_us - target) / target / MISSED_STEP;
         steps.max(0.0).round() * MISSED_STEP
     }
 
-    /// One volume's part of what the goal minimises.
+    /// One volume's contribution to the value that the goal minimises.
     fn value(&self, outcome: &Outcome, sizes: Sizes) -> f64 {
         let weight = self.weight(outcome);
         match self.options.goal {
@@ -401,14 +404,14 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Whether demands fit, in which case performance per cost is not what the sizes of the tier that
-    /// they fit in are chosen by: every volume has every hit.
+    /// Whether one tier has room for everything that is useful to all volumes. If so, every volume
+    /// has every hit, and performance per cost does not decide the sizes of that tier.
     pub fn everything_fits(&self) -> bool {
         self.fits != Fits::None
     }
 }
 
-/// The fastest tier that has room for all that is useful to all volumes.
+/// The fastest tier with room for everything that is useful to all volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fits {
     Dram,
@@ -448,7 +451,7 @@ impl Costs for Problem<'_> {
         let value = match self.options.goal {
             Goal::Ppc => match self.fits {
                 Fits::Dram => -outcome.dram_hit_ratio(),
-                // Memory by its cost, and flash for every hit that there is.
+                // Memory by its performance per cost, and flash for every possible hit.
                 Fits::Flash => {
                     let memory = per_gib(outcome.dram_hit_ratio(), sizes.dram_bytes);
                     -self.weight(&outcome) * memory - outcome.hit_ratio()

@@ -1,4 +1,4 @@
-//! Searching for shares, by either search.
+//! Searches for shares with either method.
 
 use super::anneal::{AnnealOptions, anneal};
 use super::cost::{Cost, Costs, Share};
@@ -6,17 +6,17 @@ use super::exact::exact;
 use super::watch::Watch;
 use crate::error::PlanError;
 
-/// How shares are searched.
+/// How to search for shares.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Search {
-    /// Dynamic programming: the best there is in whole units, with the rest for one volume.
+    /// Dynamic programming: the best division into whole units, with the rest for one volume.
     Exact,
     /// Simulated annealing.
     Anneal(AnnealOptions),
 }
 
 impl Search {
-    /// As it is written in results.
+    /// The name as written in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -25,24 +25,25 @@ impl Search {
     }
 }
 
-/// Shares of all volumes and what they cost together.
+/// Shares of all volumes and their total cost.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Solution {
     /// By volume, in the order of the problem.
     pub shares: Vec<Share>,
     /// The sum over volumes.
     pub cost: Cost,
-    /// No division of the same budget into finer units costs less than this; none where that is
+    /// A lower bound: no division of the same budget into finer units costs less. `None` if it is
     /// not known.
     pub bound: Option<Cost>,
-    /// Costs of single volumes that were looked at.
+    /// Number of evaluated costs of single volumes.
     pub evaluations: u64,
 }
 
-/// Finds shares.
+/// Searches for shares.
 ///
 /// # Errors
-/// If floors leave nothing to choose, an exact search would take too long, or `watch` ends it.
+/// If the floors exceed the budget, an exact search would take too long or too much memory, or
+/// `watch` stops the search.
 pub fn solve(
     costs: &dyn Costs,
     search: Search,

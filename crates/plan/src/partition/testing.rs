@@ -1,10 +1,10 @@
-//! Problems made by hand, and a search that tries everything, for tests.
+//! Hand-made problems, and a brute-force search, for tests.
 
 use proptest::prelude::*;
 
 use super::cost::{Cost, Costs, Share};
 
-/// Costs written out: `costs[volume][dram][flash]`; beyond the table as at its edge.
+/// Costs from a table: `costs[volume][dram][flash]`; beyond the table, the cost at its edge.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub budget: Share,
@@ -16,7 +16,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// These costs in units of which `parts` make one: what does not fill a unit is lost.
+    /// These costs in smaller units, `parts` to one unit; a share that does not fill an old unit
+    /// gains nothing from the remainder.
     pub fn divided(&self, parts: u64) -> Table {
         let spread = |of: &[f64]| -> Vec<f64> {
             of.iter().flat_map(|&c| std::iter::repeat_n(c, parts as usize)).collect()
@@ -64,7 +65,7 @@ impl Costs for Table {
     }
 }
 
-/// Two to four volumes, few units, costs of any shape or falling, with and without targets.
+/// Two to four volumes with few units, arbitrary or falling costs, with and without targets.
 pub(crate) fn tables() -> impl Strategy<Value = Table> {
     let sizes = (2..5usize, 0..4u64, 0..7u64, any::<bool>(), any::<bool>());
     sizes.prop_flat_map(|(volumes, dram, flash, monotone, targets)| {
@@ -94,14 +95,14 @@ pub(crate) fn tables() -> impl Strategy<Value = Table> {
     })
 }
 
-/// Rows as long as the first.
+/// Makes all rows as long as the first.
 fn even(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let width = rows[0].len();
     let row = |r: &Vec<f64>| (0..width).map(|i| r[i.min(r.len() - 1)]).collect();
     rows.iter().map(row).collect()
 }
 
-/// Makes costs fall, or stay, with either tier.
+/// Makes costs fall, or stay the same, as either tier grows.
 fn fall(rows: &mut [Vec<f64>]) {
     for d in 0..rows.len() {
         for f in 0..rows[d].len() {
@@ -112,12 +113,12 @@ fn fall(rows: &mut [Vec<f64>]) {
     }
 }
 
-/// Units taken together.
+/// The sum of the units of all shares.
 pub(crate) fn sum(shares: &[Share]) -> Share {
     shares.iter().fold(Share::default(), |a, b| Share::new(a.dram + b.dram, a.flash + b.flash))
 }
 
-/// The best cost over every division; none if floors allow none.
+/// The lowest cost of all divisions; `None` if the floors exceed the budget.
 pub(crate) fn brute_force(table: &Table) -> Option<Cost> {
     fn below(table: &Table, volume: usize, left: Share, so_far: Cost, best: &mut Option<Cost>) {
         if volume == table.costs.len() {

@@ -1,4 +1,4 @@
-//! In which units a cache is divided, where nobody says.
+//! Chooses the units in which a cache is divided.
 
 use forebay_block::BlockSize;
 
@@ -6,18 +6,19 @@ use super::exact::DynamicProgram;
 use super::problem::{Problem, Sizes};
 use super::watch::unwatched;
 
-/// Steps of a dynamic program that need no patience: half a second.
+/// Most steps of a dynamic program that count as quick: half a second.
 const STEPS: u64 = 1 << 30;
-/// Units of one tier at most.
+/// Most units of a single tier.
 const ONE_TIER_MAX: u64 = 8192;
-/// Units of each of two tiers at most.
+/// Most units of each of two tiers.
 const TWO_TIERS_MAX: u64 = 128;
-/// Units that annealing, which is not slower for it, divides a tier into at most.
+/// Most units of a tier for annealing, which finer units do not slow down.
 const ANNEALED_MAX: u64 = 1 << 16;
 
-/// Units of a power of two blocks, as small as [`exact`](super::exact) can take in half
-/// a second, for the problem that `build` makes of them; for annealing as small as is useful. Units
-/// that are `given`, in bytes and 0 where none is, stay as they are, however long that takes.
+/// Chooses units of a power-of-two number of blocks: as small as [`exact`](super::exact) can search
+/// in half a second, for the problem that `build` makes of them; for annealing, as small as is
+/// useful. Units that are `given` (in bytes; 0 means none) stay as they are, however long the
+/// search takes.
 pub fn choose_units<'a>(
     sizes: Sizes,
     given: Sizes,
@@ -42,7 +43,7 @@ pub fn choose_units<'a>(
         flash_bytes: of(sizes.flash_bytes, given.flash_bytes),
     };
     let is_quick = |units: Sizes| DynamicProgram::new(&build(units), STEPS, &mut unwatched).is_ok();
-    // How many units there are of what may be divided into fewer.
+    // Number of units of a tier whose unit may still grow; 0 if its unit is given.
     let count = |size: u64, unit: u64, given: u64| if given > 0 { 0 } else { size / unit };
     loop {
         let dram = count(sizes.dram_bytes, units.dram_bytes, given.dram_bytes);

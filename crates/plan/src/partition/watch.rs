@@ -1,12 +1,13 @@
-//! Who waits for a search.
+//! Progress reports of a search, which can also stop it.
 
 use crate::error::{BoxError, PlanError};
 
-/// Told now and then that `done` of `total` steps are taken, at the end that all are. Its error ends
-/// the search. A search may count again, with another total, for its second part.
+/// Called from time to time with the number of steps done and the total, and at the end with both
+/// equal. An error stops the search. A search may count again, with another total, in its second
+/// phase.
 pub type Watch<'a> = dyn FnMut(u64, u64) -> Result<(), BoxError> + 'a;
 
-/// A [`Watch`] for searches that nobody waits for.
+/// A [`Watch`] that ignores the progress.
 ///
 /// # Errors
 /// Never.
@@ -14,7 +15,7 @@ pub fn unwatched(_done: u64, _total: u64) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Counts the steps of a search, and reports one in `period`.
+/// Counts the steps of a search, and reports progress once every `period` steps.
 pub(super) struct Steps<'a, 'w> {
     watch: &'a mut Watch<'w>,
     pub done: u64,
@@ -28,7 +29,7 @@ impl<'a, 'w> Steps<'a, 'w> {
         Self { watch, done: 0, total, period, next: period }
     }
 
-    /// `count` more steps are taken.
+    /// Adds `count` steps.
     #[inline(always)]
     pub fn add(&mut self, count: u64) -> Result<(), PlanError> {
         self.done += count;
@@ -41,7 +42,7 @@ impl<'a, 'w> Steps<'a, 'w> {
         (self.watch)(self.done, self.total).map_err(PlanError::Stopped)
     }
 
-    /// No more steps are to be taken.
+    /// Reports that the search has finished.
     pub fn finish(self) -> Result<(), PlanError> {
         (self.watch)(self.total, self.total).map_err(PlanError::Stopped)
     }

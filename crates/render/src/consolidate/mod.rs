@@ -1,4 +1,4 @@
-//! Whether workloads fit together in one cache.
+//! Shows whether workloads fit together in one cache.
 
 mod pictures;
 mod text;

@@ -1,4 +1,5 @@
-//! The answer in pictures: needs and wastage, who wastes whose, and phases against time.
+//! The answer as charts: demands and wastage, which workload wastes which cache, and phases over
+//! time.
 
 use forebay_analysis::consolidate::{Document, PhaseDocument, WorkloadDocument};
 use forebay_config::Size;
@@ -7,9 +8,9 @@ use forebay_report::{Axis, Bars, Figure, HeatMap, Lines, Section, Shape, Table, 
 use crate::Facts;
 use crate::format::{count, percent};
 
-/// Workloads whose phases are drawn; all are in the other formats.
+/// Maximum number of workloads whose phases are drawn; the other formats contain all.
 const DRAWN: usize = 24;
-/// Below this hit ratio, no size of a cache is worth its cost.
+/// Below this hit ratio, no cache size is worth its cost.
 const HIT_RATIO_LITTLE: f64 = 0.01;
 
 /// The sections of a page.
@@ -35,13 +36,13 @@ pub fn sections(document: &Document) -> Vec<Section> {
     vec![first, phases]
 }
 
-/// Facts in words, for text and page.
+/// Facts for the text and the page.
 pub fn facts(document: &Document) -> Facts {
     let mut facts = vec![("cache", size(document, document.size_blocks))];
     if document.workloads.len() > 1 {
         let (own, wasted) =
             (size(document, document.demand_blocks), size(document, document.wastage_blocks));
-        // What is measured includes the nested phases that the prediction may leave out.
+        // The measurement includes nested phases, which the prediction may exclude.
         if !document.marginal {
             facts.push(("measured", verdict(document, document.simulated_isolation_blocks)));
         }
@@ -72,11 +73,12 @@ pub fn facts(document: &Document) -> Facts {
     facts
 }
 
-/// The workloads that no cache helps, whatever size they need by the definition of the ERSS.
+/// Remarks on workloads that no cache helps, whatever size the definition of the ERSS assigns to
+/// them.
 pub fn little_gain(document: &Document) -> Vec<String> {
     let says = |w: &WorkloadDocument| {
         let phase = w.phases.get(w.phase).filter(|_| w.demand_blocks > 0)?;
-        // A cache of all blocks in use misses each of them once.
+        // Even a cache that holds all blocks in use misses each of them once.
         let hits = 1.0 - phase.in_use_blocks as f64 / phase.accesses.max(1) as f64;
         let whose =
             if phase.parent.is_none() { "its hit ratio" } else { "the hit ratio of its phase" };
@@ -93,7 +95,7 @@ pub fn little_gain(document: &Document) -> Vec<String> {
     document.workloads.iter().filter_map(says).collect()
 }
 
-/// What it means that `needed` blocks are needed.
+/// Says whether `needed` blocks fit in the cache.
 fn verdict(document: &Document, needed: u64) -> String {
     let (needs, verb) =
         (size(document, needed), if document.workloads.len() > 1 { "they" } else { "it" });
@@ -108,7 +110,7 @@ fn verdict(document: &Document, needed: u64) -> String {
     }
 }
 
-/// A number of blocks as people read sizes.
+/// Formats a number of blocks as a size.
 fn size(document: &Document, blocks: u64) -> String {
     Unit::Bytes.show(bytes(document, blocks))
 }
@@ -117,7 +119,7 @@ fn bytes(document: &Document, blocks: u64) -> f64 {
     blocks as f64 * document.block_size as f64
 }
 
-/// What one workload wastes of what another needs.
+/// The space that `from` wastes and that `on` needs, in blocks.
 fn pair(document: &Document, from: &WorkloadDocument, on: &WorkloadDocument) -> u64 {
     let of = document.pairs.iter().find(|pair| pair.from == from.name && pair.on == on.name);
     of.map_or(0, |pair| pair.wastage_blocks)
@@ -125,7 +127,7 @@ fn pair(document: &Document, from: &WorkloadDocument, on: &WorkloadDocument) -> 
 
 fn needs(document: &Document) -> Figure {
     let names = document.workloads.iter().map(|w| w.name.clone());
-    // What is measured includes the nested phases that the prediction may leave out.
+    // The measurement includes nested phases, which the prediction may exclude.
     let measured = ("all, measured", document.simulated_isolation_blocks);
     let measured = Some(measured).filter(|_| !document.marginal);
     let whole: Vec<_> = measured.into_iter().chain([("the cache", document.size_blocks)]).collect();
@@ -193,7 +195,7 @@ fn workload_table(document: &Document) -> Table {
         .table()
 }
 
-/// Phases against time; against accesses where there are no times.
+/// Phases over time, or over accesses if there are no timestamps.
 fn timeline(document: &Document, workload: &WorkloadDocument) -> Figure {
     let timed = workload.phases.first().is_some_and(|whole| whole.end_s > whole.start_s);
     let axis = match timed {
@@ -228,9 +230,9 @@ fn timeline(document: &Document, workload: &WorkloadDocument) -> Figure {
     lines.figure()
 }
 
-/// How many phases a phase is nested in.
+/// The number of phases that a phase is nested in.
 fn depth(phases: &[PhaseDocument], number: usize) -> usize {
-    // Each stands behind the one around it.
+    // A phase comes after its parent in the list.
     let around = |n: usize| phases.get(n).and_then(|phase| phase.parent).filter(|&p| p < n);
     std::iter::successors(around(number), |&p| around(p)).count()
 }

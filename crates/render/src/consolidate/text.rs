@@ -1,4 +1,5 @@
-//! The answer for a terminal: the verdict, the workloads, who wastes whose cache, the phases.
+//! The answer for a terminal: the verdict, the workloads, which workload wastes which cache, and
+//! the phases.
 
 use std::io::Write;
 
@@ -12,12 +13,12 @@ use super::pictures::{facts, little_gain, sections};
 use crate::format::{count, percent};
 use crate::{Shown, write_facts};
 
-/// Pairs shown; all are in the JSON document.
+/// Maximum number of pairs to show; the JSON document contains all.
 const PAIRS: usize = 10;
-/// Lines of phases shown for a workload.
+/// Maximum number of lines to show for the phases of a workload.
 const PHASES: usize = 12;
 
-/// Whether workloads fit together.
+/// Shows whether workloads fit together.
 pub struct Consolidation<'a> {
     answer: &'a Answer,
     document: Document,
@@ -25,7 +26,7 @@ pub struct Consolidation<'a> {
 }
 
 impl<'a> Consolidation<'a> {
-    /// An answer about these files, to be shown.
+    /// Creates the view of an answer about these files.
     pub fn new(answer: &'a Answer, files: impl Into<String>) -> Self {
         Self { answer, document: answer.document(), files: files.into() }
     }
@@ -91,7 +92,7 @@ fn workloads(answer: &Answer) -> String {
         .to_text()
 }
 
-/// Which numbers of the table are of a phase only; nothing where all are of whole workloads.
+/// Says which numbers of the table describe only a phase; empty if all describe whole workloads.
 fn of_phases(answer: &Answer) -> String {
     let in_part = answer.workloads.iter().filter(|w| w.phase().state != PhaseState::Whole);
     let names: Vec<&str> = in_part.map(|w| w.name.as_str()).collect();
@@ -105,7 +106,7 @@ fn of_phases(answer: &Answer) -> String {
     }
 }
 
-/// What each misses, alone and with the others.
+/// The miss ratios of each workload, alone and with the others.
 fn misses(answer: &Answer) -> String {
     let c = &answer.consolidation;
     let needs = if answer.marginal { "in its whole ERSS" } else { "in what it needs" };
@@ -119,8 +120,8 @@ fn misses(answer: &Answer) -> String {
         .to_text()
 }
 
-/// Its phases that are long enough to be provided for, nested ones further to the right,
-/// repetitions on one line.
+/// The workload's phases that are long enough to get cache space; nested phases are indented, and
+/// repetitions share a line.
 fn phases(answer: &Answer, workload: &Workload) -> String {
     let tree = &workload.tree;
     let mut rows = Vec::new();
@@ -156,7 +157,7 @@ fn phases(answer: &Answer, workload: &Workload) -> String {
     text
 }
 
-/// A number of blocks as people read sizes.
+/// Formats a number of blocks as a size.
 fn size(answer: &Answer, blocks: u64) -> String {
     Unit::Bytes.show((blocks * answer.block_size.bytes()) as f64)
 }

@@ -1,4 +1,4 @@
-//! Miss-ratio curves, laid over each other.
+//! Miss-ratio curves in one chart.
 
 use forebay_report::{Section, Unit};
 
@@ -6,7 +6,7 @@ use super::document::{Document, elements, number};
 use crate::curve::lines;
 use crate::format::{count, percent};
 
-/// One section for all curves; none without any.
+/// One section for all curves; `None` if there are none.
 pub fn sections(curves: &[Document]) -> Option<Section> {
     if curves.is_empty() {
         return None;

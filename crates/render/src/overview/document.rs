@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::error::OverviewError;
 
-/// A document and what to call it.
+/// A document and its label.
 pub struct Document {
     pub label: String,
     pub value: Value,
 }
 
-/// What kinds of documents there are, in the order in which the page shows them.
+/// The kinds of documents, in the order in which the page shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// `forebay trace info`.
@@ -43,12 +43,12 @@ pub enum Kind {
 }
 
 impl Document {
-    /// What a command wrote, as it writes it.
+    /// Parses the document as the type that `command` writes.
     pub fn parse<T: serde::de::DeserializeOwned>(&self, command: &str) -> Result<T, OverviewError> {
         T::deserialize(&self.value).map_err(|error| self.incomplete(command, error))
     }
 
-    /// A field of a part of it, likewise.
+    /// Parses a field of a part of the document as the type that `command` writes.
     pub fn parse_field<T: serde::de::DeserializeOwned>(
         &self,
         part: &Value,
@@ -86,7 +86,7 @@ impl Document {
         Ok(Document { label, value })
     }
 
-    /// The runs that are compared in it, each with its policy in the label.
+    /// The runs that the document compares, each with its policy in the label.
     pub fn runs(self) -> Vec<Document> {
         elements(&self.value, "policies")
             .map(|run| Document {
@@ -96,7 +96,7 @@ impl Document {
             .collect()
     }
 
-    /// What it is, by the fields that only its kind has.
+    /// The kind of the document, determined by the fields that only this kind has.
     pub fn kind(&self) -> Option<Kind> {
         let has = |field: &str| self.value.get(field).is_some();
         if has("points") && has("block_size") {
@@ -128,13 +128,14 @@ impl Document {
         }
     }
 
-    /// The number at a JSON pointer; not a number where there is none.
+    /// The number at a JSON pointer; NaN if there is none.
     pub fn number(&self, pointer: &str) -> f64 {
         number(&self.value, pointer)
     }
 }
 
-/// Numbers labels that occur more than once: charts tell their bars and curves apart by the labels.
+/// Numbers labels that occur more than once, because charts distinguish bars and curves by their
+/// labels.
 pub fn make_labels_distinct(documents: &mut [Document]) {
     let mut taken = BTreeSet::new();
     for document in documents {
@@ -146,17 +147,17 @@ pub fn make_labels_distinct(documents: &mut [Document]) {
     }
 }
 
-/// The number at a JSON pointer; not a number where there is none.
+/// The number at a JSON pointer; NaN if there is none.
 pub fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN)
 }
 
-/// The text in a field; empty where there is none.
+/// The text in a field; empty if there is none.
 pub fn text(value: &Value, field: &str) -> String {
     value.get(field).and_then(Value::as_str).unwrap_or_default().to_string()
 }
 
-/// The elements of an array; none where there is none.
+/// The elements of an array; none if there is no array.
 pub fn elements<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     value.get(field).and_then(Value::as_array).into_iter().flatten()
 }

@@ -1,9 +1,9 @@
-//! Why there is no page of documents.
+//! Errors when combining documents in a page.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A document cannot be shown.
+/// The reason why a page cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OverviewError {
@@ -12,28 +12,28 @@ pub enum OverviewError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// A file is something else.
+    /// A file is not JSON.
     #[error("{} is not a JSON document ({error})", path.display())]
     NotJson {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         error: serde_json::Error,
     },
-    /// A document lacks what its command writes today.
+    /// A document lacks fields that its command writes today.
     #[error("{label} is not a complete document of {command} ({error})")]
     Incomplete {
-        /// What the document is called.
+        /// Label of the document.
         label: String,
         /// The command that writes such documents.
         command: String,
-        /// What is wrong with it.
+        /// What is missing or wrong.
         error: String,
     },
-    /// A document of another kind.
+    /// A document of a kind that the page cannot show. Contains the argument that names it.
     #[error("{0} is not a document that a report can show")]
     Unknown(String),
 }

@@ -1,4 +1,4 @@
-//! What other commands answered with `--json`, on one page.
+//! Shows the `--json` documents of other commands on one page.
 
 mod curves;
 mod document;
@@ -20,13 +20,13 @@ use crate::{consolidate, plan, policy_curves, sample, trace};
 use document::{Document, Kind};
 pub use error::OverviewError;
 
-/// One page of documents, each given as `FILE` or `LABEL=FILE`.
+/// Creates one page of documents, each given as `FILE` or `LABEL=FILE`.
 ///
 /// # Errors
-/// If a file cannot be read, or is no document that a page has a place for.
+/// If a file cannot be read, or is not a document that the page can show.
 pub fn page(arguments: &[String], title: impl Into<String>) -> Result<Report, OverviewError> {
     let (mut curves, mut of_policies, mut runs) = (Vec::new(), Vec::new(), Vec::new());
-    // Those of a kind stand together; curves and runs share their pictures.
+    // Documents of a kind are shown together; curves and runs share their charts.
     let (mut traces, mut plans, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let mut documents: Vec<Document> =
         arguments.iter().map(|argument| Document::read(argument)).collect::<Result<_, _>>()?;

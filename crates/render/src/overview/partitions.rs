@@ -1,4 +1,4 @@
-//! How a cache is divided: the share of each volume, compared with other divisions.
+//! Division of a cache: the share of each volume, compared with other divisions.
 
 use forebay_analysis::partition::VolumeCurves;
 use forebay_report::{Section, Table, Unit};
@@ -12,7 +12,7 @@ use crate::partition::{Compared, compared_of, label, shares_of, why};
 /// The sections of one division.
 ///
 /// # Errors
-/// If the document is of a version that wrote no curves.
+/// If an older version, which wrote no curves, wrote the document.
 pub fn sections(partition: &Document) -> Result<Vec<Section>, OverviewError> {
     let found = &partition.value;
     let name = |volume: &Value| text(volume, "volume");

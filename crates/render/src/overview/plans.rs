@@ -1,4 +1,4 @@
-//! What to buy: the choices of a plan and, where budgets were swept, the plan against budget.
+//! Purchases: the choices of a plan and, for a sweep of budgets, the plan by budget.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::document::{Document, elements, number, text};
 use crate::format::percent;
 use crate::plan::{SINGLE, tier_names, times};
 
-/// The sections of one plan, one for each backing store.
+/// The sections of one plan: one for each backing store.
 pub fn sections(plan: &Document) -> Vec<Section> {
     let mut backings: Vec<&str> = elements(&plan.value, "choices").filter_map(backing).collect();
     backings.sort_unstable();
@@ -35,7 +35,7 @@ fn section(plan: &Document, name: &str) -> Section {
             elements(choice, "tiers").map(|t| (text(t, "device"), number(t, "/bytes") as u64));
         let tiers: Vec<(String, u64)> = tiers.collect();
         let bought = tier_names(tiers.iter().map(|(device, bytes)| (device.as_str(), *bytes)));
-        // Combinations that differ only in a second tier that is not bought are one purchase.
+        // Combinations that differ only in a second tier that is not bought are the same purchase.
         if !listed.insert(bought.clone()) {
             continue;
         }
@@ -60,14 +60,14 @@ fn section(plan: &Document, name: &str) -> Section {
     }
 }
 
-/// The combination of tiers that is the fastest at most budgets.
+/// The combination of tiers that is the fastest for the most budgets.
 fn most_useful(plan: &Value, name: &str) -> Option<Vec<String>> {
     let winners: Vec<Vec<String>> =
         elements(plan, "sweep").filter_map(|p| choices(p, name).next()).map(devices).collect();
     winners.iter().max_by_key(|w| winners.iter().filter(|x| x == w).count()).cloned()
 }
 
-/// The plan against budget, for one combination of tiers.
+/// The plan by budget, for one combination of tiers.
 fn chart(plan: &Value, name: &str, combination: &[String]) -> forebay_report::Figure {
     let title = format!("Plan against budget: {}", combination.join(" + "));
     let mut chart = BudgetChart::new(title, combination);

@@ -9,7 +9,7 @@ use super::document::Document;
 use super::error::OverviewError;
 use crate::format::count;
 
-/// What `forebay representatives` wrote.
+/// The document of `forebay representatives`.
 #[derive(Deserialize)]
 struct Groups {
     clusters: Vec<Cluster>,
@@ -29,7 +29,7 @@ struct Elbow {
     within: f64,
 }
 
-/// Where a trace lies.
+/// The position of a trace.
 #[derive(Deserialize)]
 struct Point {
     trace: String,
@@ -57,7 +57,7 @@ pub fn section(document: &Document) -> Result<Section, OverviewError> {
 }
 
 impl Groups {
-    /// The traces in their first two dimensions.
+    /// The traces, drawn in their first two dimensions.
     fn traces(&self) -> Figure {
         let x = |p: &Point| p.dimensions.get("d1").copied().unwrap_or(f64::NAN);
         let y = |p: &Point| p.dimensions.get("d2").copied().unwrap_or_else(|| x(p));

@@ -1,4 +1,4 @@
-//! Runs of a workload side by side: throughput, latencies, hits, what reached the devices.
+//! Runs of a workload side by side: throughput, latencies, hits, and traffic to the devices.
 
 use forebay_report::{Axis, Bars, Figure, Percentiles, Section, Table, Unit};
 use serde_json::Value;
@@ -6,16 +6,16 @@ use serde_json::Value;
 use super::document::{Document, number};
 use crate::format::{count, percent};
 
-/// Percentiles by their names in the documents.
+/// Percentiles, by their names in the documents.
 const QUANTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999), ("max", 1.0)];
 
-/// What the curves of latencies compare.
+/// Caption for charts that compare latencies.
 const MEASURED_FROM: &str = "Each curve says what its latencies are measured from. In a simulation or a server, a \
                              request arrives when it is due. In a replay, it may be sent late: a latency from \
                              sending leaves out this delay, so do not compare it with one from arrival.";
 
-/// One section for all runs; none without any.
+/// One section for all runs; empty if there are none.
 pub fn sections(runs: &[Document]) -> Vec<Section> {
     if runs.is_empty() {
         return Vec::new();
@@ -38,15 +38,17 @@ pub fn sections(runs: &[Document]) -> Vec<Section> {
     vec![section]
 }
 
-/// A distribution of latencies in the document of a run, and what they are measured from.
+/// A distribution of latencies in the document of a run, and the moment from which they are
+/// measured.
 struct Measured {
     pointer: String,
     from: &'static str,
 }
 
 impl Measured {
-    /// The response times of a run that has them, as a client that does not slow down with the target sees them.
-    /// In a simulation, each request arrives when it is due, so its latencies are response times.
+    /// The response times of the run, if it has them: a client that does not slow down with the
+    /// target would see these. In a simulation, each request arrives when it is due, so its
+    /// latencies are response times.
     fn best(run: &Document) -> Measured {
         match run.value.get("response_us").is_some_and(Value::is_object) {
             true => Measured { pointer: "/response_us".to_owned(), from: "due time" },
@@ -54,16 +56,16 @@ impl Measured {
         }
     }
 
-    /// What the run calls latency.
+    /// The latencies that the run itself reports.
     fn latency(run: &Document) -> Measured {
-        // Only what sends requests tells a due time, even if there is none.
+        // Only commands that send requests write this field, even if it is null.
         let sends = run.value.get("response_us").is_some();
         let from = if sends { "sending" } else { "arrival" };
         Measured { pointer: "/latency_us/all".to_owned(), from }
     }
 }
 
-/// One kind of latencies of all runs; nothing if no run has any.
+/// Compares one kind of latency across all runs; `None` if no run has it.
 fn latencies(
     title: &str,
     runs: &[Document],
@@ -86,7 +88,7 @@ fn table(runs: &[Document]) -> Table {
     };
     let share = |run: &Document, tier: &str| {
         let misses = run.number("/misses/read") + run.number("/misses/write");
-        // Of documents that do not tell delayed hits apart, they are among the misses.
+        // In documents without delayed hits, the misses include them.
         let delayed = Some(hits(run, "delayed")).filter(|n| !n.is_nan()).unwrap_or(0.0);
         let all = hits(run, "tier1") + hits(run, "tier2") + delayed + misses;
         or_dash(hits(run, tier) / all, percent)
@@ -116,12 +118,12 @@ fn table(runs: &[Document]) -> Table {
         )
 }
 
-/// A number, or `-` where the document has none.
+/// Formats a number, or returns `-` if the document has none.
 fn or_dash(value: f64, show: impl Fn(f64) -> String) -> String {
     if value.is_nan() { "-".to_string() } else { show(value) }
 }
 
-/// What a replay measured, or what a simulation's virtual time makes of it.
+/// The measured rate of a replay; for a simulation, requests divided by virtual time.
 fn requests_per_s(run: &Document) -> f64 {
     if run.value.get("pacing").and_then(Value::as_str) == Some("untimed") {
         return f64::NAN;
@@ -138,8 +140,7 @@ fn throughput(runs: &[Document]) -> Figure {
         .figure()
 }
 
-/// The latencies of the tiers and of the backing store in one run; nothing where the document
-/// has none.
+/// The latencies of the tiers and of the backing store in one run; `None` if the document has none.
 fn components(run: &Document) -> Option<Figure> {
     let mut found = Vec::new();
     collect(run.value.get("component_latency_us")?, "", &mut found);
@@ -153,7 +154,7 @@ fn components(run: &Document) -> Option<Figure> {
     Some(figure.figure().caption("Time that operations take on each device."))
 }
 
-/// Every distribution below a value, under the names that lead to it.
+/// Collects every distribution within a value, named by the path to it.
 fn collect(value: &Value, name: &str, found: &mut Vec<(String, Vec<(f64, f64)>)>) {
     let Some(fields) = value.as_object() else { return };
     if fields.contains_key("p50") {

@@ -1,4 +1,4 @@
-//! How a cache is divided among volumes.
+//! Shows how a cache is divided among volumes.
 
 mod pictures;
 mod text;

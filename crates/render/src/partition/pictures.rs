@@ -1,4 +1,4 @@
-//! What a division says, as pictures.
+//! A division as charts.
 
 use forebay_analysis::partition::VolumeCurves;
 use forebay_plan::partition::{Goal, Outcome, Sizes};
@@ -6,10 +6,10 @@ use forebay_report::{Axis, Bars, Figure, Lines, Report, Section, Shape, Unit};
 
 use super::text::{Division, label};
 
-/// Curves of one figure; further volumes go into the next.
+/// Maximum number of curves in a figure; the other volumes get further figures.
 const CURVES_MAX: usize = 8;
 
-/// What volumes are compared by.
+/// The measure by which volumes are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compared {
     Latency,
@@ -17,7 +17,7 @@ pub enum Compared {
     Hits,
 }
 
-/// A bar for each tier, flash and memory, cut into the shares of volumes and what is unused.
+/// A bar for each tier (flash and memory), divided into the volumes' shares and unused space.
 pub fn shares_of(shares: &[(String, [u64; 2])], all: [u64; 2], left: [u64; 2]) -> Figure {
     let tiers: Vec<(usize, &str)> =
         ["flash", "memory"].into_iter().enumerate().filter(|(tier, _)| all[*tier] > 0).collect();
@@ -34,7 +34,7 @@ pub fn shares_of(shares: &[(String, [u64; 2])], all: [u64; 2], left: [u64; 2]) -
     bars.figure()
 }
 
-/// What matters for the goal, volume by volume, for every division.
+/// The measure that matters for the goal, for every volume and division.
 pub fn compared_of(
     by: Compared,
     volumes: impl Iterator<Item = String>,
@@ -96,7 +96,7 @@ impl Division<'_> {
     }
 }
 
-/// Why the shares are as they are; by flash if there is any, else by memory.
+/// Explains the shares, by flash if there is any, otherwise by memory.
 pub fn why(volumes: &[VolumeCurves], by_flash: bool) -> Section {
     let section = Section::new("Why").text(
         "A request hits only if all its blocks hit, so these curves can be concave where the \
@@ -109,7 +109,7 @@ pub fn why(volumes: &[VolumeCurves], by_flash: bool) -> Section {
     })
 }
 
-/// Miss ratios by size, with the share of each.
+/// Miss ratios by size, with the share of each volume marked.
 fn miss_ratios(group: &[VolumeCurves]) -> Figure {
     let lines = Lines::new("Miss ratio by size of the share, by request")
         .x(Axis::new("memory and flash", Unit::Bytes))
@@ -118,7 +118,7 @@ fn miss_ratios(group: &[VolumeCurves]) -> Figure {
         .caption("The points are the chosen shares.")
 }
 
-/// Mean latency by flash, the memory of each volume being as it is.
+/// Mean latency by flash size, with the memory of each volume as chosen.
 fn latencies(group: &[VolumeCurves], by_flash: bool) -> Figure {
     let name = if by_flash { "flash" } else { "memory" };
     let lines = Lines::new(format!("Mean latency by {name}"))
@@ -128,7 +128,7 @@ fn latencies(group: &[VolumeCurves], by_flash: bool) -> Figure {
         .caption("Computed from the latencies that were used to choose the division.")
 }
 
-/// A curve of each volume, and the points on them that were chosen.
+/// A curve for each volume, and the chosen point on each.
 fn curves(
     lines: Lines,
     group: &[VolumeCurves],

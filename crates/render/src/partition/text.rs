@@ -1,4 +1,4 @@
-//! What a division says, as text and tables.
+//! A division as text and tables.
 
 use std::io::Write;
 
@@ -11,7 +11,8 @@ use serde::Serialize;
 use crate::format::{count, percent};
 use crate::{Facts, Shown, write_facts, write_table};
 
-/// A mean latency beyond which a volume has waited for a queue: no device in the catalogue is that slow.
+/// A volume with a higher mean latency than this waited in a queue: no device in the catalogue is
+/// that slow.
 const QUEUED_US: f64 = 1e6;
 
 /// A division of a cache among volumes.
@@ -78,7 +79,7 @@ impl Division<'_> {
         facts
     }
 
-    /// The shares and what they do.
+    /// The shares and their effects.
     pub(super) fn table(&self) -> Table {
         let has_dram = self.answer.problem.options().sizes.dram_bytes > 0;
         let has_flash = self.answer.problem.options().sizes.flash_bytes > 0;
@@ -119,11 +120,12 @@ impl Division<'_> {
             .table()
     }
 
-    /// The division, compared with those that need no search.
+    /// Compares the division with divisions that need no search.
     pub(super) fn comparison(&self) -> Table {
         let simulates = self.answer.question.evaluate.simulates();
         let name = self.answer.problem.objective_name();
-        // The values have this unit; what they are shares of, or per, only the name says.
+        // The values show this unit, so it is removed from the name. Other units, such as what a
+        // share refers to, appear only in the name.
         let name = name.strip_suffix(", µs").unwrap_or(name);
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
         let objective =
@@ -139,7 +141,7 @@ impl Division<'_> {
         }
     }
 
-    /// An objective with its unit.
+    /// Formats an objective with its unit.
     fn show(&self, value: f64) -> String {
         match self.answer.problem.options().goal {
             Goal::Latency | Goal::Iops(IopsGoal::Inverse) => Unit::Micros.show(value),
@@ -149,7 +151,7 @@ impl Division<'_> {
         }
     }
 
-    /// What is not as it was wished.
+    /// Results that differ from what the user asked for.
     pub fn warnings(&self) -> Vec<String> {
         let mut said = Vec::new();
         let iterated = self.answer.iterated.as_ref().filter(|i| !i.converged);
@@ -203,8 +205,8 @@ impl Division<'_> {
         said
     }
 
-    /// Which volumes wait for a queue rather than for a device. Only at the trace's times: a fixed number in
-    /// flight waits for nothing else.
+    /// The volumes that wait for a queue rather than for a device. Only for runs at the trace's
+    /// timestamps: with a fixed number of requests in flight, a queue is expected.
     pub fn overload(&self) -> Option<Overload<'_>> {
         let Evaluate::Simulate { rate, .. } = self.answer.question.evaluate else { return None };
         let (_, _, simulated) = self.answer.found();
@@ -217,11 +219,11 @@ impl Division<'_> {
         Some(Overload { volumes, rate: slower(rate, trace_us, wait_us) })
     }
 
-    /// What the table does not say.
+    /// Remarks on what the table does not show.
     pub(super) fn remarks(&self) -> Vec<String> {
         let left = self.answer.left();
         let mut said = Vec::new();
-        // Less than a block is of no use to anybody, and not worth a line.
+        // Less than a block is useless to any volume, and is not reported.
         let block = self.answer.question.block_size.bytes();
         let parts: Vec<String> = [(left.dram_bytes, "memory"), (left.flash_bytes, "flash")]
             .into_iter()
@@ -265,27 +267,28 @@ impl Division<'_> {
     }
 }
 
-/// Volumes whose devices cannot keep up with the simulated times.
+/// Volumes whose devices cannot keep up with the timestamps of the simulation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Overload<'a> {
     /// The names of the volumes.
     pub volumes: Vec<&'a str>,
-    /// How many times as fast as the traces the devices could keep up with; none if the traces have no times.
+    /// The advised speed, as a multiple of the traces' speed, at which the devices are busy half of
+    /// the time; `None` if the traces have no timestamps.
     pub rate: Option<f64>,
 }
 
-/// A rate at which the devices are busy half of the time, to one digit, if requests wait for `wait_us` on
-/// average at `rate`; none if the trace has no times.
+/// The speed at which the devices are busy half of the time, rounded to one digit, if requests wait
+/// for `wait_us` on average at the speed `rate`; `None` if the trace has no timestamps.
 ///
-/// Where requests arrive evenly, the queue grows evenly. The mean wait is then half of the time from the last
-/// arrival to the last completion.
+/// If requests arrive evenly, the queue grows evenly. The mean wait is then half of the time from
+/// the last arrival to the last completion.
 fn slower(rate: f64, trace_us: f64, wait_us: f64) -> Option<f64> {
     let load = 1.0 + 2.0 * wait_us / (trace_us / rate);
     let one_digit = format!("{:.0e}", rate / load / 2.0);
     one_digit.parse().ok().filter(|&rate| rate > 0.0)
 }
 
-/// A division in words.
+/// The name of a division.
 pub fn label(division: &str) -> &'static str {
     match division {
         "equal" => "equal shares",
@@ -294,7 +297,7 @@ pub fn label(division: &str) -> &'static str {
     }
 }
 
-/// How the search is called in text.
+/// The name of the search in the text.
 fn search_name(search: Search) -> &'static str {
     match search {
         Search::Exact => "exact (dynamic programming)",
@@ -308,9 +311,10 @@ mod tests {
 
     #[test]
     fn the_advised_rate_is_half_of_what_devices_can_take_and_below_the_one_in_use() {
-        // Ten seconds of requests that the devices need 30 s for wait for 10 s on average.
+        // Requests that arrive within 10 s and need 30 s of device time wait for 10 s on average.
         assert_eq!(slower(1.0, 10e6, 10e6), Some(0.2));
-        // At a tenth of the rate they arrive within 100 s and do not wait, but for a burst.
+        // At a tenth of the speed, the requests arrive within 100 s and do not wait, except in a
+        // burst.
         assert_eq!(slower(0.1, 10e6, 1.1e6), Some(0.05));
         for rate in [100.0, 1.0, 0.3, 0.1, 0.003] {
             assert!(slower(rate, 1e12, 1e6).unwrap() < rate, "{rate}");

@@ -1,4 +1,4 @@
-//! `forebay plan --have`: grow tier 1, or add a tier 2?
+//! `forebay plan --have`: compares a larger tier 1 with an additional tier 2.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use super::text::{facts, known, tier_names, tiers, times, two_digits};
 use crate::format::percent;
 use crate::{Shown, write_facts};
 
-/// What budgets do for the tier 1 that is there.
+/// What budgets buy in addition to the existing tier 1.
 pub struct Growths<'a> {
     /// The answer.
     pub answer: &'a Answer,
@@ -48,12 +48,12 @@ impl Shown for Growths<'_> {
     }
 }
 
-/// The workload; nothing is searched here.
+/// Facts about the workload; without the search, because this plan has none.
 fn workload(basis: &Basis) -> Vec<(String, String)> {
     facts(basis).into_iter().filter(|(name, _)| name != "search").collect()
 }
 
-/// By budget and backing store: a heading, the table, and a sentence for each tier 1.
+/// For each budget and backing store: a heading, the table, and a sentence for each tier 1.
 fn tables(document: &Document) -> Vec<(String, Table, Vec<String>)> {
     let mut budgets: Vec<f64> = document.growth.iter().map(|g| g.budget_usd).collect();
     budgets.dedup();
@@ -81,7 +81,7 @@ fn tables(document: &Document) -> Vec<(String, Table, Vec<String>)> {
     tables
 }
 
-/// The sections of a page, but for the workload.
+/// The sections of a page, except for the workload.
 pub fn sections(document: &Document) -> Vec<Section> {
     let tables = tables(document).into_iter().map(|(heading, table, verdicts)| {
         let section = Section::new(heading.trim_end_matches(':')).table(table);
@@ -137,7 +137,7 @@ fn table(found: &[&Growth]) -> Table {
         .table()
 }
 
-/// The answer in a sentence or two.
+/// The conclusion in one or two sentences.
 fn verdict(g: &Growth) -> String {
     let (first, second) = (&g.add.tiers[0].device, &g.add.tiers[1].device);
     let size = |p: &Purchase, tier: usize| Unit::Bytes.show(p.tiers[tier].bytes as f64);

@@ -1,4 +1,4 @@
-//! What a plan says, as pictures.
+//! A plan as charts.
 
 use forebay_analysis::plan::Front;
 use forebay_plan::{Choice, ParetoPoint, Plan, Tradeoff, hit_miss_curve};
@@ -8,9 +8,9 @@ use forebay_report::{
 
 use super::text::{Choices, advice, facts};
 
-/// Points of a curve over the size of tier 1.
+/// Number of points of a curve over the size of tier 1.
 const CURVE_POINTS: usize = 1000;
-/// Budgets for which curves are drawn; tables are there for all.
+/// Maximum number of budgets for which curves are drawn; tables cover all budgets.
 const CURVES_MAX: usize = 4;
 
 impl Choices<'_> {
@@ -54,7 +54,7 @@ impl Choices<'_> {
         section
     }
 
-    /// Latency and hit-miss ratio over the size of tier 1, for one combination.
+    /// Latency and hit-miss ratio by size of tier 1, for one combination.
     fn curves(&self, plan: &Plan, choice: &Choice) -> Vec<Figure> {
         let p = &choice.purchase;
         if p.tiers.len() != 2 {
@@ -134,7 +134,7 @@ impl Choices<'_> {
         section
     }
 
-    /// The combination that is the fastest at most budgets.
+    /// The combination that is the fastest for the most budgets.
     fn most_useful(&self, backing: &str) -> Option<String> {
         let winners: Vec<String> = self
             .answer
@@ -191,7 +191,7 @@ impl Choices<'_> {
         lines.figure()
     }
 
-    /// What a second tier gains, by combination and budget.
+    /// The latency reduction of a second tier, by combination and budget.
     fn reduction_map(&self, backing: &str, labels: &[String]) -> Figure {
         let budgets = self.answer.sweep.iter().map(|plan| Unit::Dollars.show(plan.budget_usd));
         let map = HeatMap::new(
@@ -211,8 +211,8 @@ impl Choices<'_> {
         labels.iter().fold(map, |map, name| map.row(row(name))).figure()
     }
 
-    /// The lowest mean latency that an amount of money buys, with limits on drive writes, and the
-    /// lowest 99th percentile.
+    /// The lowest mean latency for each cost, with limits on drive writes, and the lowest 99th
+    /// percentile.
     fn front_figures(&self, front: &Front) -> [Figure; 2] {
         let most = front.points.iter().map(|p| p.drive_writes).fold(0.0, f64::max);
         let axis = |what: &str| Axis::new(what, Unit::Micros).log();
@@ -250,7 +250,7 @@ impl Choices<'_> {
         [mean, tail]
     }
 
-    /// Limits on drive writes over the workload, by name.
+    /// Limits on drive writes over the whole workload, by name.
     fn limits(&self, most: f64) -> Vec<(&'static str, f64)> {
         let mut limits = vec![("no limit", f64::INFINITY)];
         match self.answer.basis.per_day(1.0) {
@@ -268,7 +268,7 @@ impl Choices<'_> {
     }
 }
 
-/// The lowest that each amount of money buys, as steps.
+/// The lowest latency for each cost, as steps.
 fn lowest(front: &Front, of: impl Fn(&ParetoPoint) -> Option<f64>) -> (Vec<f64>, Vec<f64>) {
     let mut lowest_us = f64::INFINITY;
     let mut points = Vec::new();
@@ -278,7 +278,7 @@ fn lowest(front: &Front, of: impl Fn(&ParetoPoint) -> Option<f64>) -> (Vec<f64>,
             points.push((p.cost_usd, lowest_us));
         }
     }
-    // The last step lasts to the end of the picture.
+    // The last step extends to the end of the chart.
     points.extend(front.points.last().map(|p| (p.cost_usd, lowest_us)));
     points.into_iter().unzip()
 }

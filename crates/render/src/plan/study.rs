@@ -1,4 +1,4 @@
-//! `forebay plan --study` as text and pictures.
+//! `forebay plan --study` as text and charts.
 
 use std::io::Write;
 
@@ -14,14 +14,14 @@ use crate::format::{count, percent};
 
 const CLASSES: [Class; 3] = [Class::Single, Class::Pyramidal, Class::NonPyramidal];
 
-/// Which cache shape wins, trace by trace and over all.
+/// Which cache shape wins, for each trace and overall.
 pub struct Studies<'a> {
     answer: &'a Answer,
     document: Document,
 }
 
 impl<'a> Studies<'a> {
-    /// An answer to be shown.
+    /// Creates the view of an answer.
     pub fn new(answer: &'a Answer) -> Self {
         Self { answer, document: answer.document() }
     }
@@ -90,7 +90,7 @@ fn traces_table(document: &Document) -> Table {
         .table()
 }
 
-/// How far Cydonia is from the best (figure 3.6).
+/// How far Cydonia's plans are from the best ones (figure 3.6).
 fn excess(document: &Document) -> Figure {
     let Some(last) = document.policies.last() else {
         return Bars::new("Cydonia above exhaustive search", [""]).figure();
@@ -112,7 +112,7 @@ fn excess(document: &Document) -> Figure {
     ))
 }
 
-/// By combination.
+/// The results by combination.
 fn table(of: &OfPolicy) -> Table {
     let class = |s: &StudySummary, at: usize| classes(s)[at].clone();
     Table::from_items(of.combinations.iter().map(|combination| (combination, &combination.summary)))
@@ -146,7 +146,7 @@ fn sentence(of: &OfPolicy) -> String {
     )
 }
 
-/// What two tiers gain (figure 3.5).
+/// The latency reduction of two tiers (figure 3.5).
 fn gains(of: &OfPolicy) -> Figure {
     let mut all: Vec<&OfCombination> = of.combinations.iter().collect();
     let or_none = |share: Option<f64>| share.unwrap_or(f64::NAN);
@@ -165,7 +165,7 @@ fn gains(of: &OfPolicy) -> Figure {
         .caption("Mean over the budgets and traces for which that shape is fastest.")
 }
 
-/// Which class wins, by scaled budget (figure 3.4).
+/// The winning class by scaled budget (figure 3.4).
 fn figure(combination: &OfCombination, scaled: &[f64]) -> Figure {
     let labels = scaled.iter().map(|share| format!("{:.0} %", 100.0 * share));
     let bars = Bars::new(combination.name(), labels)
@@ -180,7 +180,7 @@ fn figure(combination: &OfCombination, scaled: &[f64]) -> Figure {
     )
 }
 
-/// Shares of the three shapes.
+/// The percentage of cases in which each of the three shapes wins.
 fn classes(s: &StudySummary) -> [String; 3] {
     let share = |n: u64| percent(n as f64 / s.points.max(1) as f64);
     [share(s.single), share(s.pyramidal), share(s.non_pyramidal)]

@@ -1,4 +1,4 @@
-//! What a plan says, as text and tables.
+//! A plan as text and tables.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,24 +14,25 @@ use serde::Serialize;
 use crate::format::{count, counted, percent};
 use crate::{Shown, write_facts};
 
-/// Plans of a front that the text shows, at most.
+/// Maximum number of plans of a front in the text.
 const PARETO_ROWS: usize = 60;
-/// What a choice is compared with, as tables call it.
+/// The column heading of the plan with which a choice is compared.
 pub const SINGLE: &str = "one tier, same cost";
-/// Whose hits these are.
+/// Explains which cache the hits refer to.
 const HITS: &str = "of an ideal LRU list; a flash tier in the slots layout (the default) gets \
                     nearly as many, and a flash log fewer (docs/simulation.md); a simulation \
                     counts the hits of Forebay's own cache";
 
-/// A plan, and what of it the reader wants to see.
+/// A plan, and the parts of it to show.
 pub struct Choices<'a> {
     /// The plan.
     pub answer: &'a Answer,
     /// The names of the traces.
     pub files: String,
-    /// Whether the text has the sweep, which pictures and rows have anyway.
+    /// Whether the text contains the sweep; charts and rows contain it anyway.
     pub with_sweep: bool,
-    /// Whether it has the fronts, likewise.
+    /// Whether the text and the JSON document contain the fronts; charts and rows contain them
+    /// anyway.
     pub with_pareto: bool,
 }
 
@@ -126,8 +127,8 @@ impl Choices<'_> {
             .table()
     }
 
-    /// The fastest for every amount of money, thinned out evenly by cost: how many are shown, and how
-    /// many there are.
+    /// The fastest plans by cost, thinned out evenly. Also returns how many are shown, and how many
+    /// there are.
     fn pareto_table(&self, front: &Front) -> (Table, usize, usize) {
         let mut there = 0;
         let rows = self.answer.rows_of(front, |points| {
@@ -147,7 +148,8 @@ impl Choices<'_> {
         (table, shown, there)
     }
 
-    /// What is faster than anything bought in front of `backing`, but wears out too fast.
+    /// The fastest plan that wears out too fast, if it is faster than every choice in front of
+    /// `backing`.
     pub(super) fn worn_out(&self, plan: &Plan, backing: &str) -> Option<String> {
         let of = || plan.choices.iter().filter(|c| c.purchase.backing == backing);
         let fastest =
@@ -168,7 +170,7 @@ impl Choices<'_> {
         ))
     }
 
-    /// What lasts by the formulas, and wears out too fast by the simulation or the replay.
+    /// Choices that the formulas accept but that wear out too fast in the simulation or replay.
     fn judged_worn_out(&self, plan: &Plan, backing: &str) -> Vec<String> {
         let Some(limit) = self.answer.basis.options.wear_max else { return Vec::new() };
         let judged = plan.choices.iter().map(|c| &c.purchase).filter(|p| {
@@ -187,7 +189,7 @@ impl Choices<'_> {
         judged.map(says).collect()
     }
 
-    /// Why means are above 99th percentiles, if some are by the formulas.
+    /// Explains why means are above 99th percentiles, if some are by formula.
     pub(super) fn mean_above_p99(&self, plan: &Plan, backing: &str) -> Option<&'static str> {
         let above = plan.choices.iter().map(|c| &c.purchase).any(|p| {
             p.backing == backing
@@ -239,9 +241,9 @@ impl Choices<'_> {
         )
     }
 
-    /// The choices in front of one backing store; none if there are none.
+    /// The choices in front of one backing store; `None` if there are none.
     pub(super) fn choices_table(&self, plan: &Plan, backing: &str) -> Option<Table> {
-        // Combinations that differ only in a second tier that is not bought are one purchase.
+        // Combinations that differ only in a second tier that is not bought are the same purchase.
         let mut choices: Vec<&Choice> = Vec::new();
         for choice in plan.choices.iter().filter(|c| c.purchase.backing == backing) {
             if !choices.iter().any(|c| tiers(&c.purchase) == tiers(&choice.purchase)) {
@@ -271,7 +273,7 @@ impl Choices<'_> {
     }
 }
 
-/// The workload and how it is planned for.
+/// Facts about the workload and the planning options.
 pub fn facts(basis: &Basis) -> Vec<(String, String)> {
     let (p, options) = (&basis.profile, &basis.options);
     let accesses = p.reads() + p.writes();
@@ -321,7 +323,7 @@ fn hits_by_tier(p: &Purchase) -> String {
     bought.map(|(&h, _)| percent(h)).collect::<Vec<_>>().join(", ")
 }
 
-/// A number, or `-` where it is not known.
+/// Formats a number, or returns `-` if it is unknown.
 pub fn known(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), show)
 }
@@ -334,12 +336,12 @@ fn bytes(value: f64) -> String {
     Unit::Bytes.show(value)
 }
 
-/// A multiple of the rated endurance: `0.35`, `3,400`.
+/// Formats a multiple of the rated endurance: `0.35`, `3,400`.
 pub fn times(used: f64) -> String {
     if used < 10.0 { format!("{used:.2}") } else { count(used.round() as u64) }
 }
 
-/// At most `most` of `points`, evenly spaced by their place, the first and the last among them.
+/// At most `most` of the `points`, evenly spaced by index, including the first and the last.
 fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
     let last = points.len().saturating_sub(1);
     if last < most {
@@ -348,24 +350,24 @@ fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
     (0..most).map(|at| points[at * last / (most - 1)]).collect()
 }
 
-/// What follows latencies that were not evaluated by formula.
+/// The mark after latencies that were not evaluated by formula.
 fn mark(purchase: &Purchase) -> &'static str {
     if purchase.judged_by == JudgedBy::Analytic { "" } else { " *" }
 }
 
-/// How many different purchases were not evaluated by formula.
+/// The number of distinct purchases that were not evaluated by formula.
 fn judged(plan: &Plan) -> usize {
     let judged =
         plan.choices.iter().map(|c| &c.purchase).filter(|p| p.judged_by != JudgedBy::Analytic);
     judged.map(|p| (&p.backing, tiers(p))).collect::<BTreeSet<_>>().len()
 }
 
-/// `704 µs`, or `704 µs *` where it was not evaluated by formula.
+/// `704 µs`, or `704 µs *` if it was not evaluated by formula.
 fn mean(purchase: &Purchase) -> String {
     Unit::Micros.show(purchase.mean_latency_us) + mark(purchase)
 }
 
-/// `704 µs`, or `704 µs ± 1.5 %` where it was estimated from a sample.
+/// `704 µs`, or `704 µs ± 1.5 %` if it was estimated from a sample.
 fn latency(purchase: &Purchase) -> String {
     let text = mean(purchase);
     match purchase.mean_latency_us_bounds {
@@ -377,12 +379,12 @@ fn latency(purchase: &Purchase) -> String {
     }
 }
 
-/// `12 MiB FastDRAM + 3 GiB FastSSD`; second tiers of no size are left out.
+/// `12 MiB FastDRAM + 3 GiB FastSSD`; empty second tiers are left out.
 pub fn tiers(purchase: &Purchase) -> String {
     tier_names(purchase.tiers.iter().map(|t| (t.device.as_str(), t.bytes)))
 }
 
-/// Names of tiers given as device and bytes.
+/// Lists tiers given as device and bytes.
 pub fn tier_names<'a>(tiers: impl Iterator<Item = (&'a str, u64)>) -> String {
     let part = |(at, (device, bytes)): (usize, (&str, u64))| match bytes {
         0 if at > 0 => None,
@@ -392,7 +394,8 @@ pub fn tier_names<'a>(tiers: impl Iterator<Item = (&'a str, u64)>) -> String {
     tiers.enumerate().filter_map(part).collect::<Vec<_>>().join(" + ")
 }
 
-/// What the fastest single tier of any device within the budget would do, next to the best of two.
+/// Describes the fastest single tier on any device within the budget, compared with the best two
+/// tiers.
 fn single_tier(plan: &Plan, best: &Choice) -> Option<String> {
     let held = |p: &Purchase| p.tiers.iter().filter(|t| t.bytes > 0).count();
     if held(&best.purchase) < 2 {
@@ -414,7 +417,7 @@ fn single_tier(plan: &Plan, best: &Choice) -> Option<String> {
     ))
 }
 
-/// What to tell the reader about the best choice, if there is something to tell.
+/// Advice about the best choice, if any.
 pub fn advice(choice: &Choice) -> Option<String> {
     let p = &choice.purchase;
     let mut text = match &choice.break_even {

@@ -6,10 +6,10 @@ use forebay_results::{CacheResult, Latency, LatencyByOp, TraceIdentity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A run as it is reported.
+/// The JSON document of a run.
 #[derive(Serialize, JsonSchema)]
 pub struct Document {
-    /// What was measured.
+    /// The results of the run.
     #[serde(flatten)]
     pub result: RealRun,
     /// Result of reading back the written data; left out without `--verify`.
@@ -27,7 +27,7 @@ pub struct Document {
     pub version: &'static str,
 }
 
-/// How the run was asked for.
+/// The options of a run.
 #[derive(Clone, Serialize, Deserialize, Default, JsonSchema)]
 pub struct Echo {
     /// `replay` or `load`.
@@ -54,7 +54,7 @@ pub struct Echo {
     pub config: Option<String>,
 }
 
-/// A row of `--parquet`: the run, and what its cache did.
+/// A row of `--parquet`: the run, and the results of its cache.
 pub type RunRow = (Row, Option<CacheResult>);
 
 /// The run in one row.

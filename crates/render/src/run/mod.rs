@@ -1,4 +1,4 @@
-//! A replay, or a synthetic load.
+//! Shows a replay or a synthetic load.
 
 mod document;
 mod pictures;

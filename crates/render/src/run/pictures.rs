@@ -1,4 +1,4 @@
-//! A run in pictures.
+//! A run as charts.
 
 use forebay_replay::Interval;
 use forebay_report::{Axis, Figure, Lines, Percentiles, Report, Section, Unit};
@@ -35,7 +35,7 @@ fn percentiles(document: &Document) -> Figure {
     figure.figure().caption("From sending a request to receiving its answer.")
 }
 
-/// How long the operations of each device took; nothing if there were none.
+/// Latencies of the operations on each device; `None` if there were none.
 pub fn devices(components: &Components) -> Option<Figure> {
     let named = components.named();
     let figure = named.iter().fold(Percentiles::new("Latency of each device"), |figure, (n, c)| {
@@ -46,7 +46,7 @@ pub fn devices(components: &Components) -> Option<Figure> {
     (!named.is_empty()).then(|| figure.figure().caption(caption))
 }
 
-/// Points at every tenth of a nine, as far as there are requests to tell.
+/// Ten points per nine, as far as the number of requests allows.
 fn points(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
     let nines = (histogram.count() as f64).log10();
     let steps = (nines * 10.0).floor().max(1.0) as u32;
@@ -57,7 +57,7 @@ fn points(histogram: &LatencyHistogram) -> Vec<(f64, f64)> {
 }
 
 fn over_time(intervals: &[Interval]) -> Vec<Figure> {
-    // A last piece of a few milliseconds, while the queue runs empty, says nothing about rates.
+    // A short last interval, while the queue drains, says nothing about rates.
     let whole = intervals.first().map_or(0.0, |i| i.length_s) / 2.0;
     let intervals = match intervals {
         [most @ .., last] if !most.is_empty() && last.length_s < whole => most,
@@ -76,7 +76,7 @@ fn over_time(intervals: &[Interval]) -> Vec<Figure> {
         .y(Axis::new("throughput", Unit::BytesPerSecond).from_zero())
         .line("read", x(), per_s(|i| i.read_bytes))
         .line("written", x(), per_s(|i| i.write_bytes));
-    // An interval without requests has no latency: a gap.
+    // An interval without requests has no latency, which leaves a gap in the chart.
     let latency = |value: fn(&Interval) -> f64| {
         intervals.iter().map(move |i| if i.requests == 0 { f64::NAN } else { value(i) })
     };

@@ -1,4 +1,4 @@
-//! A run in words and numbers.
+//! A run as text.
 
 use forebay_config::Size;
 use forebay_replay::{RealRun, VerifyResult};
@@ -10,7 +10,7 @@ use crate::Facts;
 use crate::format::{count, counted, percent};
 use crate::latency_table::latencies;
 
-/// What follows the facts.
+/// The text below the facts.
 pub fn text(document: &Document) -> String {
     let mut text = latency_table(document);
     if let Some(verify) = &document.verify {
@@ -28,7 +28,7 @@ pub fn text(document: &Document) -> String {
     text
 }
 
-/// Whether what was read back was right.
+/// Says whether the data that was read back was correct.
 fn verdict(verify: &VerifyResult) -> String {
     let failed = match verify.failed_reads {
         0 => String::new(),
@@ -43,7 +43,7 @@ fn verdict(verify: &VerifyResult) -> String {
     }
 }
 
-/// What there is to say in single lines.
+/// The facts, one per line.
 pub fn facts(document: &Document) -> Facts {
     let r = &document.result;
     let run = &r.run;
@@ -74,7 +74,7 @@ pub fn facts(document: &Document) -> Facts {
     facts
 }
 
-/// How fast the requests were sent and answered.
+/// How fast requests were sent and answered.
 fn pace(r: &RealRun) -> Facts {
     let queue = format!(
         "{:.1} on average, {} of {} at most; the queue was full for {} of the requests",
@@ -100,7 +100,7 @@ fn pace(r: &RealRun) -> Facts {
     facts
 }
 
-/// Requests that failed, or were not sent as they were recorded.
+/// Requests that failed, or that were not sent as recorded.
 fn exceptions(r: &RealRun) -> Facts {
     let mut facts = Facts::new();
     if r.run.errors > 0 {
@@ -125,7 +125,7 @@ fn exceptions(r: &RealRun) -> Facts {
     facts
 }
 
-/// What the cache of the target made of the requests.
+/// The effect of the target's cache on the requests.
 fn cache_facts(cache: &CacheResult) -> Facts {
     let hits = &cache.hits;
     let all = hits.tier1.sum() + hits.tier2.sum() + hits.delayed.sum() + cache.misses.sum();
@@ -166,7 +166,7 @@ fn latency_table(document: &Document) -> String {
     text
 }
 
-/// A latency as a simulation shows it, so that the two can be compared.
+/// Formats a latency like a simulation does, so that the two can be compared.
 fn micros(us: f64) -> String {
     Unit::Micros.show(us)
 }

@@ -1,4 +1,4 @@
-//! How close a sample is to its trace.
+//! Shows how close a sample is to its trace.
 
 mod pictures;
 mod text;

@@ -1,4 +1,4 @@
-//! Samples in pictures.
+//! Samples as charts.
 
 use forebay_analysis::sample::{Document, Reduced, SampleDocument};
 use forebay_config::Size;
@@ -7,7 +7,7 @@ use forebay_trace::{FEATURES, PAGE_BYTES};
 
 use crate::format::{figure, percent};
 
-/// The sections of a page, the first under this title.
+/// The sections of a page; `title` is the heading of the first.
 pub fn sections(document: &Document, title: &str) -> Vec<Section> {
     let samples = document.samples().iter().map(|sample| {
         let section =
@@ -20,7 +20,7 @@ pub fn sections(document: &Document, title: &str) -> Vec<Section> {
     std::iter::once(Section::new(title).figure(errors(document))).chain(samples).collect()
 }
 
-/// The error of each feature, of all samples side by side.
+/// The error of each feature, for all samples side by side.
 fn errors(document: &Document) -> Figure {
     let bars = Bars::new("Error of each feature", FEATURES)
         .axis(Axis::new("error", Unit::Fraction).from_zero());
@@ -52,7 +52,7 @@ fn curves(document: &Document, sample: &SampleDocument) -> Figure {
     lines.figure().caption("The sample's cache sizes are divided by the sampling rate.")
 }
 
-/// Means first, then the quantiles of each.
+/// A table of the means, followed by the quantiles of each feature.
 fn table(sample: &SampleDocument) -> Table {
     let is_quantile =
         |name: &str, of: &str| name.strip_prefix(of).is_some_and(|rest| rest.starts_with("_p"));

@@ -13,7 +13,8 @@ use super::pictures::sections;
 use crate::Shown;
 use crate::format::{count, counted, figure, percent};
 
-/// A sample is to be this close on average over the features (Bhandari 2024, chapter 5, reports such errors for a tenth).
+/// Acceptable mean error over the features of a sample (Bhandari 2024, chapter 5, reports such
+/// errors at a rate of 0.1).
 const MEAN_ERROR_AIM: f64 = 0.1;
 
 /// Samples of a trace.

@@ -1,4 +1,4 @@
-//! A configured cache under virtual time: [`Simulated`], and several policies compared: [`Compared`].
+//! A configured cache in virtual time: [`Simulated`]; and several policies compared: [`Compared`].
 
 mod pictures;
 mod policies;

@@ -1,4 +1,4 @@
-//! One simulation in pictures.
+//! One simulation as charts.
 
 use forebay_analysis::simulation::Answer;
 use forebay_report::{Axis, Lines, Percentiles, Report, Section, Unit};
@@ -7,10 +7,10 @@ use forebay_simulate::Row;
 use super::text::{devices, facts, requests, volumes};
 use crate::run;
 
-/// A name and the value of a row under it.
+/// A name, and the value of a row that is drawn under this name.
 type Series = (&'static str, fn(&Row) -> f64);
 
-/// The hit ratio, as results report it, and the part of it that memory serves.
+/// The hit ratio, as results report it, and the part that memory serves.
 const HITS: [Series; 2] = [
     ("all hits", |r| hits(r) / accesses(r)),
     ("memory", |r| r.hits.tier1.sum() as f64 / accesses(r)),
@@ -53,7 +53,7 @@ fn percentiles(answer: &Answer) -> Percentiles {
 
 fn chart(title: &str, y: Axis, rows: &[Row], lines: &[Series]) -> Lines {
     let figure = Lines::new(title).x(Axis::new("time", Unit::Seconds)).y(y);
-    // A row's value stands at its middle.
+    // The value of a row is drawn at the middle of its time.
     let middle = |r: &Row| (r.start_s + r.end_s) / 2.0;
     lines.iter().fold(figure, |figure, (name, value)| {
         figure.line(*name, rows.iter().map(middle), rows.iter().map(value))
@@ -76,7 +76,7 @@ fn over_time(answer: &Answer) -> Section {
         bytes as f64 / (r.end_s - r.start_s)
     }
     let y = Axis::new("share of block accesses", Unit::Fraction).from_zero();
-    // Without flash and delayed hits, both lines would be the same.
+    // Without flash and delayed hits, both lines would be identical.
     let elsewhere = |r: &Row| r.hits.tier2.sum() + r.hits.delayed.sum() > 0;
     let both = answer.result.flash.is_some() || rows.iter().any(elsewhere);
     let hits = if both { &HITS[..] } else { &HITS[1..] };

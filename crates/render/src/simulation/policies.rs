@@ -1,4 +1,4 @@
-//! One cache with one replacement policy after another.
+//! One cache, simulated with several replacement policies.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::format::{count, percent};
 use crate::{Facts, Shown, write_facts, write_table};
 
-/// Simulations that differ in the replacement policy.
+/// Simulations that differ only in the replacement policy.
 pub struct Compared<'a> {
     /// The answers.
     pub comparison: &'a Comparison,
@@ -45,7 +45,7 @@ fn facts(comparison: &Comparison) -> Facts {
     ]
 }
 
-/// A row for each policy.
+/// A table with a row for each policy.
 fn table(answers: &[(&str, Answer)]) -> Table {
     let is_timed = answers.iter().all(|(_, answer)| answer.is_timed());
     let has_flash = answers.iter().any(|(_, answer)| answer.result.flash.is_some());

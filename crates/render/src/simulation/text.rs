@@ -1,4 +1,4 @@
-//! One simulation in words and numbers.
+//! One simulation as text.
 
 use forebay_analysis::simulation::Answer;
 use forebay_config::Size;
@@ -64,7 +64,7 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     facts
 }
 
-/// What became of dirty blocks after stores had failed.
+/// What happened to dirty blocks after backing stores had failed.
 fn destaged(after: &AfterOutages) -> String {
     match after.destaged {
         true => format!("all dirty blocks were destaged in {}", Unit::Seconds.show(after.seconds)),
@@ -76,7 +76,7 @@ fn destaged(after: &AfterOutages) -> String {
     }
 }
 
-/// A device that could not keep up.
+/// Describes a device that could not keep up.
 fn overloaded(device: &Overload) -> String {
     let (requests, name) = match device.device.as_str() {
         "flash" => ("requests".to_owned(), "flash".to_owned()),
@@ -90,7 +90,7 @@ fn overloaded(device: &Overload) -> String {
     )
 }
 
-/// What neither the trace nor the configuration says.
+/// Assumptions that neither the trace nor the configuration states.
 fn assumptions(answer: &Answer) -> Facts {
     let assumed = &answer.result.assumed;
     let flushes = match (assumed.flushes_traced, assumed.flushes_added) {

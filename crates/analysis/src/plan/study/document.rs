@@ -1,4 +1,4 @@
-//! A study for programs: the JSON document and its rows.
+//! A study as a JSON document, and its rows.
 
 use forebay_plan::{Class, StudyPoint, StudySummary};
 use schemars::JsonSchema;
@@ -22,7 +22,7 @@ pub struct Document {
     pub search_s: f64,
 }
 
-/// What is said of one trace.
+/// The results for one trace.
 #[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct OfTrace {
     /// Name of the trace file, without the extension.
@@ -41,7 +41,7 @@ pub struct OfTrace {
     pub policies: Vec<StudySummary>,
 }
 
-/// What is said of one write policy, over all traces.
+/// The results for one write policy, over all traces.
 #[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct OfPolicy {
     /// The write policy.
@@ -53,7 +53,7 @@ pub struct OfPolicy {
     pub combinations: Vec<OfCombination>,
 }
 
-/// What is said of one combination under one write policy, over all traces.
+/// The results for one combination with one write policy, over all traces.
 #[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct OfCombination {
     /// The devices, fastest first.
@@ -67,7 +67,7 @@ pub struct OfCombination {
     pub winners: Vec<Winners>,
 }
 
-/// Traces for which each shape is the fastest under a budget.
+/// Numbers of traces for which each shape is the fastest with one budget.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, JsonSchema)]
 pub struct Winners {
     /// A single tier.
@@ -81,7 +81,7 @@ pub struct Winners {
 /// A row of `--parquet`.
 pub type Row = (Case, StudyPoint);
 
-/// What a row says in front of the point.
+/// The columns of a row that come before the point.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Case {
     /// Name of the trace file, without the extension.
@@ -108,7 +108,7 @@ impl Winners {
 }
 
 impl OfCombination {
-    /// `FastDRAM + FastSSD / SlowHDD`.
+    /// The devices: `FastDRAM + FastSSD / SlowHDD`.
     pub fn name(&self) -> String {
         name(&self.tiers, &self.backing)
     }
@@ -119,7 +119,7 @@ fn name(tiers: &[String], backing: &str) -> String {
 }
 
 impl Answer {
-    /// For programs.
+    /// The answer as a JSON document.
     pub fn document(&self) -> Document {
         let policies = POLICIES.iter().enumerate().map(|(at, &policy)| {
             let combinations = (0..self.combinations.len()).map(|combination| OfCombination {
@@ -169,7 +169,7 @@ impl Answer {
         (0..self.scaled_budgets.len()).map(winners).collect()
     }
 
-    /// One row per trace, policy, combination and budget.
+    /// One row for each trace, policy, combination and budget.
     pub fn rows(&self) -> Columns {
         let mut rows: Vec<Row> = Vec::new();
         for trace in &self.traces {

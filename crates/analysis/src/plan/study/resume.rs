@@ -1,4 +1,5 @@
-//! The file that keeps the traces that a study has finished: a line of JSON for each.
+//! The file that keeps the results of the traces that a study has finished: one line of JSON for
+//! each.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,8 +11,8 @@ use crate::AnalysisError;
 /// How each line begins.
 const BEGINNING: &[u8] = br#"{"asked":"#;
 
-/// The traces that a file has; none if it is not there, and then it is created: a file that cannot be
-/// written is noticed before the first trace is studied.
+/// The traces in a file. A missing file is created, so that a file which cannot be written is
+/// noticed before the first trace is studied.
 pub fn kept(file: &Path) -> Result<Vec<Studied>, AnalysisError> {
     let mut opened = open(file).map_err(|source| failed("open", file, source))?;
     let mut text = Vec::new();
@@ -29,7 +30,7 @@ pub fn kept(file: &Path) -> Result<Vec<Studied>, AnalysisError> {
     Ok(kept)
 }
 
-/// Adds a trace to the file, durably.
+/// Appends a trace to the file, durably.
 pub fn append(file: &Path, studied: &Studied) -> Result<(), AnalysisError> {
     let mut line = serde_json::to_vec(studied).map_err(AnalysisError::Encode)?;
     line.push(b'\n');
@@ -38,13 +39,13 @@ pub fn append(file: &Path, studied: &Studied) -> Result<(), AnalysisError> {
 
 fn add(file: &Path, line: &[u8]) -> std::io::Result<()> {
     let mut out = open(file)?;
-    // Half a line of a run that was ended is written over.
+    // Overwrite an incomplete line from an interrupted run.
     let mut text = Vec::new();
     out.read_to_end(&mut text)?;
     let whole = whole(&text);
     out.set_len(whole as u64)?;
     out.seek(SeekFrom::Start(whole as u64))?;
-    // (The last line may lack only its end.)
+    // (A complete last line may lack only its line end.)
     if text[..whole].last().is_some_and(|&byte| byte != b'\n') {
         out.write_all(b"\n")?;
     }
@@ -56,8 +57,8 @@ fn open(file: &Path) -> std::io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).open(file)
 }
 
-/// The bytes of whole lines. A run that was ended while it wrote leaves half a line; any other text
-/// without an end of line is not ours, and counts as a line.
+/// The length of the complete lines, in bytes. A run that was interrupted while writing leaves an
+/// incomplete line; any other text without a line end is not ours and counts as a line.
 fn whole(text: &[u8]) -> usize {
     let lines = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     let rest = &text[lines..];

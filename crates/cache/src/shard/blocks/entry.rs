@@ -2,7 +2,7 @@
 
 mod flags;
 
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Granules, Position};
 
 use crate::shard::frames::Frame;
 use crate::slab::{Key, TransferIndex};
@@ -34,7 +34,7 @@ pub(crate) const PUBLISHED: u32 = 1 << 31;
 
 /// The state of one cached block.
 ///
-/// Four masks, which only `transitions.rs` changes, have one bit for each granule. `valid` and `dirty` describe the
+/// Only `transitions.rs` changes the four sets of granules. `valid` and `dirty` describe the
 /// DRAM frame, `flash_valid` and `flash_dirty` the newest record in the log. *Dirty* in DRAM means newer than the log (or, without
 /// flash, newer than the backing store). Dirty on flash means newer than the durable data on the
 /// backing store. Dirty and not valid on flash means that the newest data is *lost*. Invariant: a
@@ -48,10 +48,10 @@ pub(crate) struct Entry {
     frame: u32,
     /// First page of the newest record's payload, or [`NONE`].
     position: u32,
-    pub(super) valid: u16,
-    pub(super) dirty: u16,
-    pub(super) flash_valid: u16,
-    pub(super) flash_dirty: u16,
+    pub(super) valid: Granules,
+    pub(super) dirty: Granules,
+    pub(super) flash_valid: Granules,
+    pub(super) flash_dirty: Granules,
     /// Current transfer (24 bits) and flags (8 bits, see `flags.rs`).
     state: u32,
 }
@@ -63,10 +63,10 @@ impl Entry {
         key: NO_KEY,
         frame: NONE,
         position: NONE,
-        valid: 0,
-        dirty: 0,
-        flash_valid: 0,
-        flash_dirty: 0,
+        valid: Granules::EMPTY,
+        dirty: Granules::EMPTY,
+        flash_valid: Granules::EMPTY,
+        flash_dirty: Granules::EMPTY,
         state: TRANSFER_NONE,
     };
 
@@ -155,69 +155,69 @@ impl Entry {
 
     /// Granules that the frame holds.
     #[inline]
-    pub fn valid(&self) -> u16 {
+    pub fn valid(&self) -> Granules {
         self.valid
     }
 
     /// Granules of the frame that are newer than the log or, without flash, than the backing store.
     #[inline]
-    pub fn dirty(&self) -> u16 {
+    pub fn dirty(&self) -> Granules {
         self.dirty
     }
 
     /// Granules that the newest record holds.
     #[inline]
-    pub fn flash_valid(&self) -> u16 {
+    pub fn flash_valid(&self) -> Granules {
         self.flash_valid
     }
 
     /// Granules whose newest data on flash, present or lost, the backing store may lack.
     #[inline]
-    pub fn flash_dirty(&self) -> u16 {
+    pub fn flash_dirty(&self) -> Granules {
         self.flash_dirty
     }
 
     /// Granules of the record that the backing store may lack.
-    pub fn owed(&self) -> u16 {
+    pub fn owed(&self) -> Granules {
         self.flash_dirty & self.flash_valid
     }
 
     /// Granules that the record should hold for the backing store but has lost.
-    pub fn lost_on_flash(&self) -> u16 {
+    pub fn lost_on_flash(&self) -> Granules {
         self.flash_dirty & !self.flash_valid
     }
 
     /// Granules whose newest data is lost: the record has lost them, and memory does not hold newer data.
-    pub fn lost(&self) -> u16 {
+    pub fn lost(&self) -> Granules {
         self.lost_on_flash() & !self.valid
     }
 
     /// Whether the frame holds every granule that the record holds.
     pub(super) fn holds_record(&self) -> bool {
-        self.flash_valid & !self.valid == 0
+        (self.flash_valid & !self.valid).is_empty()
     }
 
     /// The record, if it is dirty.
     #[inline]
     pub fn dirty_record(&self) -> Option<Position> {
-        self.position().filter(|_| self.flash_dirty != 0)
+        self.position().filter(|_| !self.flash_dirty.is_empty())
     }
 
     /// Whether the block is dirty, or a start could find a record of it.
     pub fn is_bound(&self) -> bool {
-        self.position != NONE || self.dirty != 0 || self.is_doubtful()
+        self.position != NONE || !self.dirty.is_empty() || self.is_doubtful()
     }
 
     /// Whether the block is in memory, clean, without a record and without a transfer, and stays so for now.
     pub fn rests(&self) -> bool {
         let pending = self.is_leaving() || self.is_append_due() || self.is_doubtful();
         let idle = self.transfer().is_none() && self.position().is_none() && !pending;
-        idle && self.frame().is_some() && self.valid() != 0 && self.dirty() == 0
+        idle && self.frame().is_some() && !self.valid.is_empty() && self.dirty.is_empty()
     }
 
     /// Whether the block holds data that the backing store may lack.
     pub fn is_dirty(&self) -> bool {
-        self.dirty | self.flash_dirty != 0
+        !(self.dirty | self.flash_dirty).is_empty()
     }
 }
 

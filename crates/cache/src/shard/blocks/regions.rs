@@ -3,6 +3,8 @@
 
 use core::{iter, mem};
 
+use forebay_flash::RegionIndex;
+
 use super::entry::{EntryId, RecordNode};
 use crate::shard::index::Index;
 
@@ -31,9 +33,9 @@ impl RegionLists {
     }
 
     /// Puts a block into a region's list.
-    pub fn list(&mut self, index: &mut Index, id: EntryId, region: u32) {
-        self.counts[region as usize] += 1;
-        let head = mem::replace(&mut self.heads[region as usize], id);
+    pub fn list(&mut self, index: &mut Index, id: EntryId, region: RegionIndex) {
+        self.counts[region.index()] += 1;
+        let head = mem::replace(&mut self.heads[region.index()], id);
         let record = index.record_mut(id);
         (record.prev, record.next) = (EntryId::NONE, head);
         if head != EntryId::NONE {
@@ -42,14 +44,14 @@ impl RegionLists {
     }
 
     /// Takes a block out of a region's list.
-    pub fn unlist(&mut self, index: &mut Index, id: EntryId, region: u32) {
+    pub fn unlist(&mut self, index: &mut Index, id: EntryId, region: RegionIndex) {
         let RecordNode { prev, next, .. } = *index.record(id);
-        self.counts[region as usize] -= 1;
+        self.counts[region.index()] -= 1;
         if self.walk == id {
             self.walk = next;
         }
         match prev {
-            EntryId::NONE => self.heads[region as usize] = next,
+            EntryId::NONE => self.heads[region.index()] = next,
             p => index.record_mut(p).next = next,
         }
         if next != EntryId::NONE {
@@ -58,8 +60,8 @@ impl RegionLists {
     }
 
     /// The first of a region's list.
-    pub fn first(&self, region: u32) -> Option<EntryId> {
-        some(self.heads[region as usize])
+    pub fn first(&self, region: RegionIndex) -> Option<EntryId> {
+        some(self.heads[region.index()])
     }
 
     /// The next block in its list.
@@ -68,14 +70,14 @@ impl RegionLists {
     }
 
     /// Members of a region's list.
-    pub fn count(&self, region: u32) -> u32 {
-        self.counts[region as usize]
+    pub fn count(&self, region: RegionIndex) -> u32 {
+        self.counts[region.index()]
     }
 
     /// Begins to walk through a region's list, over its present members. There is one walk at a
     /// time.
-    pub fn begin_walk(&mut self, region: u32) {
-        self.walk = self.heads[region as usize];
+    pub fn begin_walk(&mut self, region: RegionIndex) {
+        self.walk = self.heads[region.index()];
     }
 
     /// Ends the walk.
@@ -97,18 +99,18 @@ impl RegionLists {
     }
 
     /// The blocks of a region.
-    pub fn blocks_of(&self, index: &Index, region: u32) -> impl Iterator<Item = EntryId> {
+    pub fn blocks_of(&self, index: &Index, region: RegionIndex) -> impl Iterator<Item = EntryId> {
         iter::successors(self.first(region), |&id| Self::next(index, id))
     }
 
     /// Dirty records in a region.
-    pub fn dirty(&self, region: u32) -> u32 {
-        self.dirty[region as usize]
+    pub fn dirty(&self, region: RegionIndex) -> u32 {
+        self.dirty[region.index()]
     }
 
     /// A dirty record of the region is added or removed.
-    pub fn count_dirty(&mut self, region: u32, comes: bool) {
-        let count = &mut self.dirty[region as usize];
+    pub fn count_dirty(&mut self, region: RegionIndex, comes: bool) {
+        let count = &mut self.dirty[region.index()];
         *count = if comes { *count + 1 } else { *count - 1 };
     }
 }

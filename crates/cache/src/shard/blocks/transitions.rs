@@ -1,15 +1,15 @@
-//! The transitions of a block: all ways in which its masks change, and the flag that it is leaving memory. Each
-//! changes the masks together with the counts and lists over all blocks that depend on them.
+//! The transitions of a block: all ways in which its granules change, and the flag that it is leaving memory. Each
+//! changes the sets of granules together with the counts and lists over all blocks that depend on them.
 //!
 //! | transition | when | `valid` | `dirty` | `flash_valid` | `flash_dirty` |
 //! | --- | --- | --- | --- | --- | --- |
 //! | [`arrived`] | the frame has received data that the log or the store has too | adds the granules, except lost ones | | | |
 //! | [`dirtied`] | the frame has received data of a write that ends in the cache | adds the granules | adds the granules | | |
 //! | [`outdated`] | a direct write makes the frame's data old or unknown | removes the granules | | | |
-//! | [`left`] | the block leaves its frame | becomes 0 | is 0 | | |
-//! | [`stored`] | the store has taken the frame's dirty granules | | becomes 0 | | |
-//! | [`record_replaced`] | the log has a newer record, or a copy of the record elsewhere; or the record is void | | removes the granules that the log took from the frame | as in the record, or 0 | as in the record, or 0 |
-//! | [`record_unusable`] | the record, which the store does not need, cannot be read | | | becomes 0 | |
+//! | [`left`] | the block leaves its frame | becomes empty | is empty | | |
+//! | [`stored`] | the store has taken the frame's dirty granules | | becomes empty | | |
+//! | [`record_replaced`] | the log has a newer record, or a copy of the record elsewhere; or the record is void | | removes the granules that the log took from the frame | as in the record, or empty | as in the record, or empty |
+//! | [`record_unusable`] | the record, which the store does not need, cannot be read | | | becomes empty | |
 //! | [`settled`] | the store is synced, and has all granules of the record | | | | keeps only lost granules |
 //!
 //! | transition | when | the block is leaving |
@@ -37,10 +37,10 @@
 
 use forebay_block::Volume;
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Granules, Position, RegionIndex};
 
 use super::entry::{Entry, EntryId};
-use super::{Blocks, FlashRecord};
+use super::{Blocks, FlashRecord, RegionMove};
 use crate::shard::ShardContext;
 use crate::shard::frames::Frame;
 
@@ -50,7 +50,7 @@ impl Blocks {
     /// The frame holds these granules, of which the log or the backing store has the same version. The store has
     /// only an older version of lost granules.
     #[inline]
-    pub fn arrived(&mut self, id: EntryId, granules: u16) {
+    pub fn arrived(&mut self, id: EntryId, granules: Granules) {
         let e = &mut self.index[id];
         e.valid |= granules & !e.lost();
     }
@@ -58,7 +58,7 @@ impl Blocks {
     /// A write or zeroing that ends in the cache has changed these granules of the frame. The block enters its
     /// volume's dirty list as the newest, unless it is in the list.
     #[inline]
-    pub fn dirtied(&mut self, context: &mut ShardContext<'_>, id: EntryId, granules: u16) {
+    pub fn dirtied(&mut self, context: &mut ShardContext<'_>, id: EntryId, granules: Granules) {
         self.store(context, id, |e| {
             e.valid |= granules;
             e.dirty |= granules;
@@ -68,11 +68,11 @@ impl Blocks {
 
     /// A direct write makes what the frame holds of these granules old, or it is unknown which version the backing
     /// store has.
-    pub fn outdated(&mut self, id: EntryId, granules: u16) {
+    pub fn outdated(&mut self, id: EntryId, granules: Granules) {
         let e = &mut self.index[id];
-        assert!(e.dirty & granules == 0, "direct write over dirty granules");
+        assert!((e.dirty & granules).is_empty(), "direct write over dirty granules");
         e.valid &= !granules;
-        assert!(e.dirty == 0 || e.holds_record(), "a dirty frame loses granules");
+        assert!(e.dirty.is_empty() || e.holds_record(), "a dirty frame loses granules");
     }
 
     /// The block leaves memory: it is in no list of the policy any more, and releases its frame when nothing is in
@@ -98,10 +98,10 @@ impl Blocks {
     pub fn left(&mut self, id: EntryId) -> Frame {
         let e = &mut self.index[id];
         let frame = e.frame().expect("a frame to release");
-        assert!(e.dirty == 0 && !e.is_listed(), "a dirty frame released");
+        assert!(e.dirty.is_empty() && !e.is_listed(), "a dirty frame released");
         e.stay();
         e.set_frame(None);
-        e.valid = 0;
+        e.valid = Granules::EMPTY;
         self.frames.release(frame);
         frame
     }
@@ -109,7 +109,7 @@ impl Blocks {
     /// The backing store has taken the frame's dirty granules.
     pub fn stored(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         self.unlist_dirty(id);
-        self.store(context, id, |e| e.dirty = 0);
+        self.store(context, id, |e| e.dirty = Granules::EMPTY);
     }
 
     // ---- the record ----
@@ -120,7 +120,7 @@ impl Blocks {
         context: &mut ShardContext<'_>,
         id: EntryId,
         to: Option<FlashRecord>,
-        taken: u16,
+        taken: Granules,
     ) {
         if let Some(old) = self.index[id].position() {
             self.regions.unlist(&mut self.index, id, region_of(context, old));
@@ -129,8 +129,8 @@ impl Blocks {
             e.forget_tries();
             e.dirty &= !taken;
             e.set_position(to.map(|record| record.position));
-            (e.flash_valid, e.flash_dirty) =
-                to.map_or((0, 0), |record| (record.valid, record.dirty));
+            (e.flash_valid, e.flash_dirty) = to
+                .map_or((Granules::EMPTY, Granules::EMPTY), |record| (record.valid, record.dirty));
         });
         if let Some(FlashRecord { position, checksum, .. }) = to {
             self.index.record_mut(id).checksum = checksum;
@@ -139,11 +139,16 @@ impl Blocks {
     }
 
     /// The mapping of the block's record is in another region.
-    pub fn mapping_moved(&mut self, key: BlockKey, position: Position, (from, to): (u32, u32)) {
+    pub fn mapping_moved(
+        &mut self,
+        key: BlockKey,
+        position: Position,
+        RegionMove { from, to }: RegionMove,
+    ) {
         let Some(id) = self.find_at(key, position) else { return };
         self.regions.unlist(&mut self.index, id, from);
         self.regions.list(&mut self.index, id, to);
-        if self.index[id].flash_dirty != 0 {
+        if !self.index[id].flash_dirty.is_empty() {
             self.regions.count_dirty(from, false);
             self.regions.count_dirty(to, true);
         }
@@ -152,7 +157,7 @@ impl Blocks {
     /// The block's record, of which the backing store has all granules, cannot be read. The record remains: until
     /// its region is free or, in the slots layout, until it is forgotten there.
     pub fn record_unusable(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        self.store(context, id, |e| e.flash_valid = 0);
+        self.store(context, id, |e| e.flash_valid = Granules::EMPTY);
     }
 
     /// The backing store durably has all that the block's record holds. Lost granules stay dirty.
@@ -163,10 +168,10 @@ impl Blocks {
         });
     }
 
-    // ---- what follows from the masks ----
+    // ---- what follows from the granules ----
 
     /// Changes an entry, and the counts of dirty and lost data that depend on it. All changes of `dirty` and of the
-    /// record's masks come here.
+    /// record's granules come here.
     #[inline]
     fn store(
         &mut self,
@@ -178,11 +183,13 @@ impl Blocks {
         let before = e.clone();
         change(e);
         assert!(
-            e.dirty == 0 || e.holds_record() || context.mode.sabotage.is(Bug::PartialHidesOlder),
+            e.dirty.is_empty()
+                || e.holds_record()
+                || context.mode.sabotage.is(Bug::PartialHidesOlder),
             "a dirty frame lacks granules that the record holds"
         );
-        self.lost -= u32::from(before.lost_on_flash() != 0);
-        self.lost += u32::from(e.lost_on_flash() != 0);
+        self.lost -= u32::from(!before.lost_on_flash().is_empty());
+        self.lost += u32::from(!e.lost_on_flash().is_empty());
         let volume = e.key().volume();
         let stats = &mut context.volumes[volume].stats;
         match (before.is_dirty(), e.is_dirty()) {
@@ -249,12 +256,12 @@ impl Blocks {
     /// is dirty.
     #[inline]
     pub fn relist_dirty(&mut self, id: EntryId) {
-        if self.index[id].dirty != 0 {
+        if !self.index[id].dirty.is_empty() {
             self.list_dirty(id);
         }
     }
 }
 
-fn region_of(context: &ShardContext<'_>, position: Position) -> u32 {
+fn region_of(context: &ShardContext<'_>, position: Position) -> RegionIndex {
     context.log.of(position).region_of(position)
 }

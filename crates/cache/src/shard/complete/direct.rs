@@ -12,7 +12,7 @@ use crate::slab::{RequestIndex, TransferIndex};
 pub(super) fn goes_on(shard: &mut Shard, context: &mut ShardContext<'_>, t: TransferIndex) -> bool {
     let Tiers { transfers, blocks, .. } = &mut shard.tiers;
     let Transfer { kind, key, .. } = transfers[t];
-    if !matches!(kind, TransferKind::Destage { rest } if rest != 0) {
+    if !matches!(kind, TransferKind::Destage { rest } if !rest.is_empty()) {
         return false;
     }
     let frame = blocks[blocks.entry_of(key)].frame().expect("a frame is being destaged");
@@ -70,20 +70,21 @@ pub(super) fn direct_written(
     let r = &context.front.requests[request];
     let (id_of_request, base) = (r.id, r.offset);
     shard.finish(context, t, |tiers, context, id| {
-        let block_start = tiers.blocks[id].key().block().0 << tiers.blocks.granules().block_shift();
+        let block_start =
+            tiers.blocks[id].key().block().0 << tiers.blocks.granularity().block_shift();
         let from = start.max(block_start);
-        let to = end.min(block_start + u64::from(tiers.blocks.granules().block_size()));
+        let to = end.min(block_start + u64::from(tiers.blocks.granularity().block_size()));
         let (offset, length) = ((from - block_start) as u32, (to - from) as u32);
-        let (touched, covered) = tiers.blocks.granules().masks(offset, length);
+        let concerned = tiers.blocks.granularity().concerned(offset, length);
         if result.is_err() || !keep {
             // It is unknown what the backing store holds now, so the next access reads it again.
-            return tiers.outdate(id, touched);
+            return tiers.outdate(id, concerned.touched);
         }
         let frame = tiers.blocks[id].frame().expect("a frame was ensured");
         let at = (from - base) as u32;
         let from = Place::Request { request: id_of_request, offset: at };
         context.effects.push(Effect::Copy { from, to: Place::Frame { frame, offset }, length });
-        tiers.blocks.arrived(id, covered);
+        tiers.blocks.arrived(id, concerned.covered);
         tiers.rescue(context, id, frame);
     });
     context.pieces_done(request, pieces, result);

@@ -129,9 +129,11 @@ impl ApartWrites {
 mod tests {
     use forebay_block::Volume;
     use forebay_effect::Outcome;
+    use forebay_flash::Granules;
 
     use super::super::tests::{choose, holding, is_owed, repeat};
     use super::*;
+    use crate::byte_range::ByteRange;
     use crate::cache::Cache;
     use crate::shard::Shard;
     use crate::shard::frames::Frame;
@@ -226,8 +228,8 @@ mod tests {
     fn write(cache: &mut Cache, key: BlockKey, result: Outcome) {
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
         let (from, position) = (Frame::NONE, Position::NONE);
-        let kind = TransferKind::DestageRecord { rest: 0, from, position };
-        let t = tiers.transfers.start(&mut cache.world.volumes, kind, key, (0, 0));
+        let kind = TransferKind::DestageRecord { rest: Granules::EMPTY, from, position };
+        let t = tiers.transfers.start(&mut cache.world.volumes, kind, key, ByteRange::EMPTY);
         destager.writes.write_begins(key);
         assert!(destager.writes.is_writing(key.volume()));
         destager.written(tiers, t, result);

@@ -15,13 +15,14 @@
 
 use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};
-use forebay_flash::{Append, BlockKey, Geometry, Log, Position};
+use forebay_flash::{Append, BlockKey, Geometry, Granules, Log, Position, RegionIndex};
 
 use super::sorting::Sorting;
 use super::state::{DestagerState, PickPhase, Picking};
 use super::{Destager, owed};
+use crate::byte_range::ByteRange;
 use crate::shard::ShardContext;
-use crate::shard::blocks::FlashRecord;
+use crate::shard::blocks::{FlashRecord, RegionMove};
 use crate::shard::entry::{Entry, EntryId};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
@@ -104,14 +105,14 @@ impl Carrying {
 impl Destager {
     /// Begins to carry on the remaining records of a region: those of volumes with failing stores,
     /// or unreadable ones.
-    pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: VolumeSet) {
+    pub fn carry_begin(&mut self, tiers: &Tiers, region: RegionIndex, failing: VolumeSet) {
         self.state.enter(DestagerState::CarryingOn { unread: false });
         (self.carrying.purpose, self.carrying.refused) = (Purpose::CarryOn, false);
         self.chosen.clear();
         for id in tiers.blocks.blocks_of(region) {
             let e = &tiers.blocks[id];
-            if let (true, Some(position)) = (e.flash_dirty() != 0, e.position()) {
-                let hopeless = e.owed() == 0 || e.is_unreadable();
+            if let (true, Some(position)) = (!e.flash_dirty().is_empty(), e.position()) {
+                let hopeless = e.owed().is_empty() || e.is_unreadable();
                 let fails = failing.has(e.key());
                 assert!(hopeless || fails, "readable data would be given up as lost");
                 self.chosen.push((e.key(), position));
@@ -159,7 +160,7 @@ impl Destager {
 
     /// Begins to choose which clean records of a region are inserted again: those worth most, in at
     /// most `pages` pages of the log.
-    pub fn reinsert_choose(&mut self, tiers: &mut Tiers, region: u32, pages: u32) {
+    pub fn reinsert_choose(&mut self, tiers: &mut Tiers, region: RegionIndex, pages: u32) {
         self.state.enter(DestagerState::Picking(Picking { phase: PickPhase::Collecting, pages }));
         self.carrying.hot.clear();
         self.carrying.purpose = Purpose::Reinsert;
@@ -298,7 +299,6 @@ impl Destager {
             return false;
         }
         if end.is_err() && self.carrying.purpose == Purpose::CarryOn {
-            // A newer record may have replaced it, or the store may have it: then nothing is left to carry on.
             if tiers.flash.note_unreadable(&mut tiers.blocks, key, position) {
                 self.state.note_unread();
             }
@@ -316,12 +316,13 @@ impl Destager {
         t: TransferIndex,
         from: Position,
         to: FlashRecord,
-    ) -> Option<(u32, u32)> {
+    ) -> Option<RegionMove> {
         let key = tiers.transfers[t].key;
         self.carrying.blocks.retain(|&carried| carried != key);
         let id = tiers.blocks.find_at(key, from);
         let log = context.log.of(to.position);
-        let moved = id.map(|_| (log.region_of(from), log.region_of(to.position)));
+        let region = |position| log.region_of(position);
+        let moved = id.map(|_| RegionMove { from: region(from), to: region(to.position) });
         if self.carrying.purpose == Purpose::Reinsert {
             if let Some(id) = id {
                 context.stats.reinserted += 1;
@@ -330,11 +331,11 @@ impl Destager {
             return None;
         }
         if let Some(id) = id {
-            if let (true, Some(t)) = (to.valid != 0, tiers.blocks[id].transfer()) {
+            if let (true, Some(t)) = (!to.valid.is_empty(), tiers.blocks[id].transfer()) {
                 tiers.transfers.record_moved(t, from, to.position);
             }
-            context.stats.carried_lost += u64::from(to.valid == 0);
-            context.stats.carried += u64::from(to.valid != 0);
+            context.stats.carried_lost += u64::from(to.valid.is_empty());
+            context.stats.carried += u64::from(!to.valid.is_empty());
             tiers.flash.set_record(&mut tiers.blocks, context, id, Some(to));
         }
         moved
@@ -363,7 +364,7 @@ impl Carrying {
             let (key, position) = left[at];
             // Records that were destaged apart may have become clean.
             let carries = self.blocks.contains(&key);
-            let owed = |&id: &EntryId| carries || tiers.blocks[id].flash_dirty() != 0;
+            let owed = |&id: &EntryId| carries || !tiers.blocks[id].flash_dirty().is_empty();
             let Some(id) = tiers.blocks.find_at(key, position).filter(owed) else {
                 left.remove(at);
                 continue;
@@ -398,12 +399,13 @@ impl Carrying {
         let (key, dirty) = (e.key(), e.flash_dirty());
         let lost = self.purpose == Purpose::CarryOn && is_lost(e);
         let kind = match lost {
-            true => TransferKind::Carry { position, valid: 0, dirty },
+            true => TransferKind::Carry { position, valid: Granules::EMPTY, dirty },
             false => TransferKind::CarryRead { position },
         };
+        let bytes = ByteRange::EMPTY;
         let t = match e.transfer() {
-            None => tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, (0, 0)),
-            Some(_) => tiers.transfers.start(context.volumes, kind, key, (0, 0)),
+            None => tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, bytes),
+            Some(_) => tiers.transfers.start(context.volumes, kind, key, bytes),
         };
         self.blocks.push(key);
         if lost {
@@ -445,8 +447,8 @@ fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
 fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     let idle = e.transfer().is_none() && e.frame().is_none();
     (idle || sabotage.is(Bug::ReinsertedOverNewer))
-        && e.flash_dirty() == 0
-        && e.flash_valid() != 0
+        && e.flash_dirty().is_empty()
+        && !e.flash_valid().is_empty()
         && !e.is_doubtful()
 }
 
@@ -494,5 +496,5 @@ fn hand_on(
 
 /// Whether the carried entry only says that the record is lost.
 pub(super) fn is_lost(e: &Entry) -> bool {
-    e.owed() == 0 || e.is_unreadable()
+    e.owed().is_empty() || e.is_unreadable()
 }

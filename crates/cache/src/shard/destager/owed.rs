@@ -1,6 +1,6 @@
 //! The space that the records of a region would take if they were carried on.
 
-use forebay_flash::Geometry;
+use forebay_flash::{Geometry, RegionIndex};
 
 use super::carry::is_lost;
 use crate::shard::Shard;
@@ -32,7 +32,7 @@ const CARRY_BATCH: usize = 16;
 /// `settles`, records destaged to other volumes are about to be clean.
 pub(crate) fn needs(
     shard: &Shard,
-    region: u32,
+    region: RegionIndex,
     carried: VolumeSet,
     settles: bool,
     geometry: &Geometry,
@@ -43,13 +43,13 @@ pub(crate) fn needs(
     let block = geometry.block_pages();
     for e in tiers.blocks.blocks_of(region).map(|id| &tiers.blocks[id]) {
         let carries = carried.has(e.key());
-        if e.flash_dirty() == 0 || settles && e.is_destaged() && !carries {
+        if e.flash_dirty().is_empty() || settles && e.is_destaged() && !carries {
             continue;
         }
         if is_lost(e) {
             // Each may come to stand in a batch of its own.
             owed.pages += 1;
-            owed.lost += u64::from(e.owed() != 0 && e.lost_on_flash() == 0);
+            owed.lost += u64::from(!e.owed().is_empty() && e.lost_on_flash().is_empty());
         } else if carries {
             owed.pages += u64::from(block);
             records += 1;
@@ -76,20 +76,20 @@ pub(super) fn together(tiers: &Tiers, geometry: &Geometry) -> usize {
 }
 
 /// Whether a dirty record of the region could not be read.
-pub(crate) fn is_unreadable(shard: &Shard, region: u32) -> bool {
+pub(crate) fn is_unreadable(shard: &Shard, region: RegionIndex) -> bool {
     let tiers = &shard.tiers;
-    let dirty = |e: &Entry| e.flash_dirty() != 0 && is_lost(e);
+    let dirty = |e: &Entry| !e.flash_dirty().is_empty() && is_lost(e);
     tiers.blocks.region_has_dirty(region, dirty)
 }
 
 /// Whether the region holds records that can be destaged now, of volumes other than these.
-pub(crate) fn has_ready(shard: &Shard, region: u32, but: VolumeSet) -> bool {
+pub(crate) fn has_ready(shard: &Shard, region: RegionIndex, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
     tiers.blocks.region_has_dirty(region, |e: &Entry| {
         // A record can also be destaged during an append of its block, since the append may itself wait for room.
         let append =
             |t: TransferIndex| matches!(tiers.transfers[t].kind, TransferKind::Append { .. });
         let free = e.transfer().is_none_or(append) && !e.is_tried();
-        e.owed() != 0 && free && !but.has(e.key())
+        !e.owed().is_empty() && free && !but.has(e.key())
     })
 }

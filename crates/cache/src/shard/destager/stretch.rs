@@ -8,7 +8,7 @@
 
 use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Granules, Position};
 
 use super::state::Job;
 use super::writes::Writes;
@@ -83,7 +83,7 @@ impl Writes {
             self.advance(job, part, 1);
             return true;
         };
-        let taken = if tiers.blocks[id].owed() == tiers.blocks.granules().all() {
+        let taken = if tiers.blocks[id].owed() == tiers.blocks.granularity().all() {
             self.destage_stretch(tiers, context, job, &chosen[at..])
         } else {
             self.destage_parts(tiers, context, job, (id, appending))
@@ -110,7 +110,7 @@ impl Writes {
         let mut members = core::mem::take(&mut self.members_scratch);
         members.clear();
         let most = STRETCH_BLOCKS_MAX
-            .min((STRETCH_BYTES_MAX >> tiers.blocks.granules().block_shift()).max(1));
+            .min((STRETCH_BYTES_MAX >> tiers.blocks.granularity().block_shift()).max(1));
         let first = chosen[0].0;
         let frames = self.frames_for(tiers, job, first.volume());
         let mut reads = 0;
@@ -120,7 +120,7 @@ impl Writes {
             let RecordState::Ready { id, appending } = state_of(tiers, job, key, position) else {
                 break;
             };
-            if !follows || tiers.blocks[id].owed() != tiers.blocks.granules().all() {
+            if !follows || tiers.blocks[id].owed() != tiers.blocks.granularity().all() {
                 break;
             }
             let frame = frame_of_record(tiers, id, appending);
@@ -218,7 +218,8 @@ impl Writes {
             && tiers.blocks[id].transfer() == Some(t)
         {
             let e = &tiers.blocks[id];
-            let (newer, there) = (e.owed() & e.dirty() != 0, e.owed() & !e.valid() == 0);
+            let (newer, there) =
+                (!(e.owed() & e.dirty()).is_empty(), (e.owed() & !e.valid()).is_empty());
             if newer && context.flash.logs(key) {
                 // What is newer has to be on flash before it is on the backing store: the next start may find
                 // the record whole, and then it would count as clean. A newer one takes its place.
@@ -331,7 +332,7 @@ impl Writes {
             let TransferKind::DestageRecord { rest, from, .. } = &mut t.kind else {
                 unreachable!("a stretch consists of record destages")
             };
-            *rest = 0;
+            *rest = Granules::EMPTY;
             let place = Place::Frame { frame: *from, offset: 0 };
             segments.push(Segment { place, length: (t.end - t.start) as u32 });
             let (end, next) = (t.end, t.next);
@@ -387,7 +388,7 @@ impl Writes {
 pub(super) fn is_owed(tiers: &Tiers, job: &Job, id: EntryId, position: Position) -> bool {
     let e = &tiers.blocks[id];
     let tried = e.is_tried() || job.leaves_out(e.key());
-    e.owed() != 0 && !tried && e.position() == Some(position)
+    !e.owed().is_empty() && !tried && e.position() == Some(position)
 }
 
 /// A block whose newer version is being appended is not waited for: that append may itself wait for
@@ -410,7 +411,7 @@ fn state_of(tiers: &Tiers, job: &Job, key: BlockKey, position: Position) -> Reco
 /// The frame that holds the version of the block's record.
 fn frame_of_record(tiers: &Tiers, id: EntryId, appending: bool) -> Option<Frame> {
     let e = &tiers.blocks[id];
-    let same = !appending && e.dirty() == 0 && e.owed() & !e.valid() == 0;
+    let same = !appending && e.dirty().is_empty() && (e.owed() & !e.valid()).is_empty();
     e.frame().filter(|_| same)
 }
 
@@ -422,10 +423,10 @@ fn start_record(
     (id, appending, frame): Member,
 ) -> TransferIndex {
     let e = &blocks[id];
-    context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty() != 0);
+    context.stats.destaged_under_newer += u64::from(frame.is_none() && !e.dirty().is_empty());
     let (key, rest) = (e.key(), e.owed());
     let position = e.position().expect("a record to destage");
-    let range = blocks.granules().range_within(context, key);
+    let range = blocks.granularity().range_within(context, key);
     let kind = match frame {
         Some(from) => TransferKind::DestageRecord { rest, from, position },
         None => TransferKind::DestageRead { position },

@@ -293,6 +293,7 @@ impl Writes {
 mod tests {
     use super::super::tests::{choose, holding};
     use super::*;
+    use crate::byte_range::ByteRange;
     use crate::cache::Cache;
     use crate::shard::Shard;
     use crate::shard::transfer::TransferKind;
@@ -303,7 +304,7 @@ mod tests {
         let Shard { tiers, .. } = &mut cache.world.shards[0];
         let id = tiers.blocks.entry_of(key);
         let (context, kind) = (&mut shard_context!(cache.world), TransferKind::FetchLine);
-        tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, (0, 0));
+        tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, ByteRange::EMPTY);
     }
 
     /// The transfer of the block ends.

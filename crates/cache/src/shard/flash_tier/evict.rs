@@ -2,11 +2,12 @@
 //! blocks are not evicted from flash one by one: nothing happens, and the answer is no.
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Position, RegionIndex};
 
 use super::replacement::FlashReplacement;
 use super::slots_layout::{IfEvicted, SlotsLayout};
 use super::{FlashTier, MoveState};
+use crate::shard::RegionMove;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
 use crate::shard::entry::EntryId;
@@ -223,7 +224,12 @@ impl FlashTier {
     // ---- moves of a region's mappings ----
 
     /// Begins to move a region's mappings.
-    pub fn move_begin(&mut self, blocks: &mut Blocks, context: &ShardContext<'_>, region: u32) {
+    pub fn move_begin(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &ShardContext<'_>,
+        region: RegionIndex,
+    ) {
         let careless = context.mode.sabotage.is(Bug::MappingLeftBehind);
         if let Some(slots) = self.slots_mut() {
             slots.move_begin(blocks, region, careless);
@@ -244,7 +250,7 @@ impl FlashTier {
         blocks: &mut Blocks,
         key: BlockKey,
         position: Position,
-        regions: (u32, u32),
+        regions: RegionMove,
         good: bool,
     ) {
         if let Some(slots) = self.slots_mut() {

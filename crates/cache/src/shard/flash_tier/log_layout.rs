@@ -5,6 +5,7 @@ use forebay_replacement::Popularity;
 
 use crate::config::LogReplacement;
 use crate::shard::entry::EntryId;
+use crate::shard::tiers::ShardSizes;
 use crate::slab::Key;
 
 /// See the module. Entries are named by their number in the index.
@@ -18,12 +19,11 @@ pub(super) struct LogLayout {
 }
 
 impl LogLayout {
-    /// `entries`: index entries for blocks on flash; `all`: all index entries.
-    pub fn new(policy: LogReplacement, (entries, all): (u32, u32)) -> LogLayout {
+    pub fn new(policy: LogReplacement, sizes: ShardSizes) -> LogLayout {
         let by_popularity = policy == LogReplacement::Popularity;
         LogLayout {
-            uses: vec![0; all as usize].into_boxed_slice(),
-            popularity: by_popularity.then(|| Popularity::new(all, entries)),
+            uses: vec![0; sizes.entries as usize].into_boxed_slice(),
+            popularity: by_popularity.then(|| Popularity::new(sizes.entries, sizes.flash_entries)),
             policy,
         }
     }
@@ -90,7 +90,8 @@ mod tests {
     fn records_that_are_gone_do_not_lower_the_popularity_of_others() {
         // Method: other records enter after the first, and are replaced or forgotten before the first is read.
         let worth = |others: u32, stay: bool| {
-            let mut log = LogLayout::new(LogReplacement::Popularity, (16, 16));
+            let sizes = ShardSizes { frames: 0, dram_blocks: 0, flash_entries: 16, entries: 16 };
+            let mut log = LogLayout::new(LogReplacement::Popularity, sizes);
             log.record_replaced(EntryId::new(0), true);
             (1..=others).for_each(|n| log.record_replaced(EntryId::new(n), true));
             (1..=others).for_each(|n| log.record_replaced(EntryId::new(n), stay));

@@ -1,6 +1,6 @@
 //! Slots layout: the moves of a region's mappings to the head of the log, before the region is freed.
 
-use forebay_flash::{BlockKey, Log, Mapping, Position};
+use forebay_flash::{BlockKey, Log, Mapping, Position, RegionIndex};
 
 use super::replacement::FlashReplacement;
 use crate::budget::CallBudget;
@@ -14,7 +14,7 @@ pub(super) struct Moves {
     /// The shard, to which the log reports the end of each move.
     shard: u8,
     /// The region whose mappings move, if any.
-    region: Option<u32>,
+    region: Option<RegionIndex>,
     /// The region's list is being walked.
     walks: bool,
     /// Upper bound on the records still to be walked.
@@ -54,7 +54,7 @@ impl Moves {
 
     /// Begins to move a region's mappings. A `careless` move leaves one behind
     /// ([`Bug::MappingLeftBehind`](forebay_flash::sabotage::Bug::MappingLeftBehind)).
-    pub fn begin(&mut self, blocks: &mut Blocks, region: u32, careless: bool) {
+    pub fn begin(&mut self, blocks: &mut Blocks, region: RegionIndex, careless: bool) {
         self.region = Some(region);
         self.walks = true;
         self.left = blocks.region_entries(region);

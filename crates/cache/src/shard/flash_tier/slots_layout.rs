@@ -2,7 +2,7 @@
 //! destaged if it is dirty, then forgotten on flash; when that is durable, its cell is free. Only
 //! the next block that needs the cell waits for that.
 
-use forebay_flash::{BlockKey, Log, Position};
+use forebay_flash::{BlockKey, Log, Position, RegionIndex};
 use forebay_replacement::Queues;
 
 use super::held_cells::HeldCells;
@@ -11,8 +11,10 @@ use super::replacement::{FlashReplacement, Residence};
 use super::returns::Returns;
 use crate::budget::CallBudget;
 use crate::config::{CacheConfig, FlashConfig, SlotsConfig};
+use crate::shard::RegionMove;
 use crate::shard::blocks::Blocks;
 use crate::shard::entry::EntryId;
+use crate::shard::tiers::ShardSizes;
 use crate::shard::transfer::TransferKind;
 use crate::shard::transfers::Transfers;
 use crate::slab::{Key, TransferIndex};
@@ -52,12 +54,12 @@ impl SlotsLayout {
         config: &CacheConfig,
         flash: &FlashConfig,
         slots: &SlotsConfig,
-        (entries, frames): (u32, u32),
+        sizes: ShardSizes,
     ) -> SlotsLayout {
         let waits = config.dirty_waits();
-        let returns = (slots.give_up_copies || waits).then(|| Returns::new(frames));
+        let returns = (slots.give_up_copies || waits).then(|| Returns::new(sizes.frames));
         let blocks = config.share(shard, slots.blocks);
-        let mut replacement = FlashReplacement::new(blocks, entries, returns, &slots.cells);
+        let mut replacement = FlashReplacement::new(blocks, sizes.entries, returns, &slots.cells);
         replacement.gives_up = slots.give_up_copies;
         let queues = || Queues::new(flash.blocks(), flash.entries_max, flash.queues);
         SlotsLayout {
@@ -150,7 +152,7 @@ impl SlotsLayout {
     /// record stays, and would take a place that others miss.
     #[inline]
     pub fn promotes_after(&self, blocks: &Blocks, id: EntryId) -> u8 {
-        let costs = blocks[id].flash_dirty() != 0 && self.replacement.copies_cost_hits();
+        let costs = !blocks[id].flash_dirty().is_empty() && self.replacement.copies_cost_hits();
         if costs { self.promote_dirty_after } else { 1 }
     }
 
@@ -165,7 +167,7 @@ impl SlotsLayout {
         let on_its_way = e.frame().is_some() && e.is_leaving() && self.queues.is_none();
         let resident = e.frame().is_some() && !e.is_leaving();
         let record = e.position().is_some() && !flash.is_unmapping(id);
-        let pinned = e.flash_dirty() != 0 && self.pinned.has(e.key());
+        let pinned = !e.flash_dirty().is_empty() && self.pinned.has(e.key());
         let to = if !record && !on_its_way {
             Residence::Uncounted
         } else if e.is_unreadable() || pinned {
@@ -174,7 +176,7 @@ impl SlotsLayout {
             Residence::Leaving
         } else if !resident {
             Residence::FlashOnly
-        } else if e.flash_dirty() == 0 {
+        } else if e.flash_dirty().is_empty() {
             Residence::CleanCopy
         } else {
             Residence::DirtyCopy
@@ -279,7 +281,7 @@ impl SlotsLayout {
         if log.error().is_some() {
             return;
         }
-        if e.flash_dirty() != 0 {
+        if !e.flash_dirty().is_empty() {
             flash.destage_wanted = true;
             return;
         }
@@ -339,7 +341,7 @@ impl SlotsLayout {
         let entries = if any { blocks.capacity() } else { 0 };
         for id in (0..entries).map(EntryId::new) {
             let e = &blocks[id];
-            if !e.is_vacant() && e.flash_dirty() != 0 && changed.has(e.key()) {
+            if !e.is_vacant() && !e.flash_dirty().is_empty() && changed.has(e.key()) {
                 self.update_residence(blocks, id, IfEvicted::Stays);
             }
         }
@@ -365,7 +367,7 @@ impl SlotsLayout {
     // ---- moves of mappings ----
 
     /// Begins to move a region's mappings.
-    pub fn move_begin(&mut self, blocks: &mut Blocks, region: u32, careless: bool) {
+    pub fn move_begin(&mut self, blocks: &mut Blocks, region: RegionIndex, careless: bool) {
         self.moves.begin(blocks, region, careless);
     }
 
@@ -386,7 +388,7 @@ impl SlotsLayout {
         blocks: &mut Blocks,
         key: BlockKey,
         position: Position,
-        regions: (u32, u32),
+        regions: RegionMove,
         good: bool,
     ) {
         self.moves.ended(good);
@@ -399,6 +401,7 @@ impl SlotsLayout {
 #[cfg(test)]
 mod tests {
     use forebay_block::Volume;
+    use forebay_flash::Granules;
 
     use super::{Residence, SlotsLayout};
     use crate::cache::Cache;
@@ -429,7 +432,12 @@ mod tests {
         let key = BlockKey::new(Volume(0), 3);
         let shard = &mut cache.world.shards[0];
         let tiers = &mut shard.tiers;
-        let record = FlashRecord { position: first, checksum: 0, valid: 1, dirty: 0 };
+        let record = FlashRecord {
+            position: first,
+            checksum: 0,
+            valid: Granules(1),
+            dirty: Granules::EMPTY,
+        };
         shard.recovery.record(tiers, &mut shard_context!(cache.world), key, record);
         let id = tiers.blocks.find(key).expect("it has just been found");
         let ordered = |tiers: &Tiers| tiers.flash.replacement().expect("slots").ordered();
@@ -449,7 +457,12 @@ mod tests {
         let (mut cache, older) = in_slots(Parameters::default());
         let (key, newer) = (BlockKey::new(Volume(0), 3), Position(older.0 + 1));
         let shard = &mut cache.world.shards[0];
-        let record = FlashRecord { position: newer, checksum: 0, valid: 1, dirty: 0 };
+        let record = FlashRecord {
+            position: newer,
+            checksum: 0,
+            valid: Granules(1),
+            dirty: Granules::EMPTY,
+        };
         shard.recovery.record(&mut shard.tiers, &mut shard_context!(cache.world), key, record);
         let id = shard.tiers.blocks.find(key).expect("it has just been found");
         let slots = shard.tiers.flash.slots_mut().expect("the slots layout");
@@ -465,9 +478,9 @@ mod tests {
         let (mut cache, first) = in_slots(Parameters::default());
         let key = |block: u64| BlockKey::new(Volume(0), block);
         let shard = &mut cache.world.shards[0];
-        for (n, dirty) in [(0, 0), (1, 1)] {
+        for (n, dirty) in [(0, Granules::EMPTY), (1, Granules(1))] {
             let position = Position(first.0 + n);
-            let record = FlashRecord { position, checksum: 0, valid: 1, dirty };
+            let record = FlashRecord { position, checksum: 0, valid: Granules(1), dirty };
             let context = &mut shard_context!(cache.world);
             shard.recovery.record(&mut shard.tiers, context, key(n.into()), record);
         }

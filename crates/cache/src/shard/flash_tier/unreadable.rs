@@ -35,7 +35,7 @@ impl UnreadableEntries {
 }
 
 fn is_unreadable(blocks: &Blocks, key: BlockKey) -> bool {
-    let still = |e: &Entry| e.is_unreadable() || e.lost_on_flash() != 0;
+    let still = |e: &Entry| e.is_unreadable() || !e.lost_on_flash().is_empty();
     blocks.find(key).is_some_and(|id| still(&blocks[id]))
 }
 

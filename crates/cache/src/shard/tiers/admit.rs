@@ -118,7 +118,7 @@ impl Admitter<'_> {
             return false;
         }
         let entry = self.blocks.find(key);
-        let dirty = entry.is_some_and(|id| self.blocks[id].dirty() != 0);
+        let dirty = entry.is_some_and(|id| !self.blocks[id].dirty().is_empty());
         if dirty || !self.blocks.may_bypass_log(context, key) {
             return false;
         }

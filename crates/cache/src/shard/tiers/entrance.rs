@@ -3,6 +3,7 @@
 use forebay_effect::{Place, Segment};
 use forebay_flash::BlockKey;
 
+use crate::byte_range::ByteRange;
 use crate::shard::blocks::Blocks;
 use crate::shard::dram::Dram;
 use crate::shard::entry::EntryId;
@@ -44,14 +45,14 @@ impl Entrance<'_> {
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
-        (start, end): (u64, u64),
+        range: ByteRange,
     ) -> Option<(Frame, bool)> {
         let id = self.blocks.insert(key)?;
         let frame = self.blocks.take_frame(id).expect("a free frame is available");
         self.enter_in_transit(context, id, frame, None);
         let place = Place::Frame { frame, offset: 0 };
-        let segment = Some(Segment { place, length: (end - start) as u32 });
-        let (kind, range) = (TransferKind::FetchLine, (start, end));
+        let segment = Some(Segment { place, length: range.length() });
+        let kind = TransferKind::FetchLine;
         let alike = |other: &mut TransferKind| *other == kind;
         let before = self.transfers.open_run(Way::In);
         let run = self.transfers.run(context, key, range, kind, segment, alike);

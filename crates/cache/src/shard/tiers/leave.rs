@@ -7,6 +7,7 @@ use forebay_flash::{Append, BlockKey};
 
 use super::Tiers;
 use super::admit::takes_only_clean;
+use crate::byte_range::ByteRange;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::entry::EntryId;
@@ -19,7 +20,7 @@ impl Tiers {
     pub(super) fn try_leave(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         let e = &self.blocks[id];
         assert!(e.is_leaving() && e.transfer().is_none());
-        if e.dirty() != 0 {
+        if !e.dirty().is_empty() {
             if self.admitter().leaves_around(context, id) {
                 context.stats.destaged_around += 1;
                 self.destage(context, id);
@@ -30,7 +31,7 @@ impl Tiers {
         }
         let recorded = e.position().is_some() && !self.flash.is_unmapping(id);
         // Flash keeps the record of a block in transit.
-        if recorded && (e.valid() & !e.flash_valid() == 0 || self.is_in_transit(id)) {
+        if recorded && ((e.valid() & !e.flash_valid()).is_empty() || self.is_in_transit(id)) {
             context.stats.left_on_flash += u64::from(!self.is_in_transit(id));
             self.release_frame(id);
             return;
@@ -48,7 +49,7 @@ impl Tiers {
         let takes = at.flash != OnFlash::Never
             && !(owes && (waits || self.is_in_transit(id)))
             && context.flash.takes_records()
-            && e.valid() != 0
+            && !e.valid().is_empty()
             && !self.is_jammed(context)
             && self.admitter().admits(context, id);
         let e = &self.blocks[id];
@@ -104,7 +105,7 @@ impl Tiers {
         }
         if self.blocks[id].is_append_due() {
             self.blocks[id].take_append();
-            if self.blocks[id].dirty() == 0 {
+            if self.blocks[id].dirty().is_empty() {
                 self.flushes.covered(&mut self.blocks, id, true);
             } else if context.flash.logs(self.blocks[id].key()) {
                 if self.append(context, id, true).is_none() {
@@ -200,17 +201,21 @@ impl Tiers {
             // A power cut may undo what the backing store holds, for example a zeroed range that is not durable yet. A
             // clean record would then disagree with the store, so the record is dirty.
             // Granules beyond the end of the volume do not exist on the store, and stay clean.
-            dirty = valid & self.blocks.granules().within(context, key) | lost;
+            dirty = valid & self.blocks.granularity().within(context, key) | lost;
         }
         if context.mode.sabotage.is(Bug::PartialHidesOlder) {
             dirty &= valid;
         }
         let e = &self.blocks[id];
-        assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
+        assert!(
+            (dirty & !valid & !lost).is_empty(),
+            "a record would hide dirty granules of an older one"
+        );
         let frame = e.frame().expect("a frame to append");
         let log = context.log.get_mut()?;
         let kind = TransferKind::Append { valid, dirty };
-        let t = self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, (0, 0));
+        let t =
+            self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, ByteRange::EMPTY);
         self.blocks.unlist_dirty(id);
         self.blocks[id].take_append();
         let ticket = self.transfers.ticket(t);

@@ -4,6 +4,7 @@ use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
 use super::entrance::Entrance;
+use crate::byte_range::ByteRange;
 use crate::config::CacheConfig;
 use crate::shard::ShardContext;
 use crate::shard::frames::Frame;
@@ -46,7 +47,7 @@ impl Lines {
         entrance: &mut Entrance<'_>,
         context: &mut ShardContext<'_>,
         key: BlockKey,
-        range: (u64, u64),
+        range: ByteRange,
     ) -> Option<Frame> {
         let (frame, alone) = entrance.fetch(context, key, range)?;
         self.under_way += u32::from(alone);
@@ -105,8 +106,8 @@ impl Lines {
             return;
         }
         for key in (first.0..first.0 + self.blocks).map(BlockKey) {
-            let range = entrance.blocks.granules().range_within(context, key);
-            if range.1 <= range.0 {
+            let range = entrance.blocks.granularity().range_within(context, key);
+            if range.is_empty() {
                 return;
             }
             let careless = context.mode.sabotage.is(Bug::LineOverWrites);

@@ -79,8 +79,8 @@ impl Tiers {
         if !reads || !takes || self.is_jammed(context) {
             return Promotion::Skipped;
         }
-        let (start, end) = self.blocks.granules().range_within(context, key);
-        if end <= start || self.transfers.waiting_range(key).is_some() {
+        let range = self.blocks.granularity().range_within(context, key);
+        if range.is_empty() || self.transfers.waiting_range(key).is_some() {
             return Promotion::Skipped;
         }
         if self.blocks.owes_sync(context, key) {
@@ -98,7 +98,7 @@ impl Tiers {
         }
         let Tiers { lines, blocks, dram, flash, transfers, .. } = self;
         let mut entrance = Entrance { blocks, dram, flash, transfers };
-        let fetched = lines.fetch(&mut entrance, context, key, (start, end));
+        let fetched = lines.fetch(&mut entrance, context, key, range);
         let Some(frame) = fetched else { return Promotion::Skipped };
         self.dram.set_promoted(self.blocks.local(frame));
         Promotion::Begun

@@ -2,9 +2,10 @@
 
 use forebay_block::Op;
 use forebay_effect::{Effect, IoError, Place, Segment};
-use forebay_flash::BlockKey;
+use forebay_flash::{BlockKey, Granules};
 
 use super::{PieceStep, Tiers};
+use crate::byte_range::ByteRange;
 use crate::load::Source;
 use crate::place::{InMemory, Moment, Relation};
 use crate::shard::Piece;
@@ -33,10 +34,10 @@ impl Tiers {
         let id = self.blocks.find(key)?;
         let e = &self.blocks[id];
         let frame = e.frame()?;
-        let granules = self.blocks.granules();
+        let granularity = self.blocks.granularity();
         // The first test decides for most blocks: they are valid as a whole.
-        let lacks =
-            e.valid() != granules.all() && granules.masks(start, length).0 & !e.valid() != 0;
+        let lacks = e.valid() != granularity.all()
+            && !(granularity.concerned(start, length).touched & !e.valid()).is_empty();
         if lacks || e.is_leaving() {
             return None;
         }
@@ -50,13 +51,13 @@ impl Tiers {
         key: BlockKey,
         piece: &mut Piece,
     ) -> PieceStep {
-        let (wanted, _) = self.blocks.granules().masks(piece.start, piece.length);
+        let wanted = self.blocks.granularity().concerned(piece.start, piece.length).touched;
         let Some(id) = self.blocks.find(key) else {
             self.count(context, piece, HitPlace::Nowhere, false);
             return self.read_absent(context, key, piece);
         };
         let e = &self.blocks[id];
-        if let (Some(frame), 0) = (e.frame(), wanted & !e.valid()) {
+        if let (Some(frame), true) = (e.frame(), (wanted & !e.valid()).is_empty()) {
             let from = Place::Frame { frame, offset: piece.start };
             let to = piece.place(context);
             context.effects.push(Effect::Copy { from, to, length: piece.length });
@@ -71,11 +72,11 @@ impl Tiers {
             self.count(context, piece, found, false);
             return PieceStep::Wait(t);
         }
-        if wanted & e.lost() != 0 {
+        if !(wanted & e.lost()).is_empty() {
             self.count(context, piece, HitPlace::Tier2, false);
             return PieceStep::Done(Err(IoError::Corrupt));
         }
-        let on_flash = e.flash_valid() & wanted & !e.valid() != 0;
+        let on_flash = !(e.flash_valid() & wanted & !e.valid()).is_empty();
         let found = if on_flash { HitPlace::Tier2 } else { HitPlace::Nowhere };
         let late =
             on_flash && !piece.counted && self.flash.is_held_after_eviction(&self.blocks, id);
@@ -128,12 +129,12 @@ impl Tiers {
         if !self.transfers.may_be_loose() {
             return PieceStep::NoRoom;
         }
-        let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
+        let start = self.blocks.granularity().start_of(key) + u64::from(piece.start);
         let place = piece.place(context);
         let segment = Segment { place, length: piece.length };
         let request = piece.request;
         let kind = TransferKind::DirectRead { request, pieces: 1 };
-        let range = (start, start + u64::from(piece.length));
+        let range = ByteRange::with_length(start, piece.length);
         self.transfers.run(context, key, range, kind, Some(segment), |k| match k {
             TransferKind::DirectRead { request: r, pieces } if *r == request => {
                 *pieces += 1;
@@ -153,7 +154,7 @@ impl Tiers {
         piece: &mut Piece,
         moment: Moment,
     ) -> PieceStep {
-        if self.blocks[id].flash_valid() & !self.blocks[id].valid() != 0 {
+        if !(self.blocks[id].flash_valid() & !self.blocks[id].valid()).is_empty() {
             return self.read_flash(context, id, piece, moment);
         }
         if !self.ensure_frame(context, id, piece, moment) {
@@ -165,14 +166,14 @@ impl Tiers {
             self.lines.want(key);
         }
         let e = &self.blocks[id];
-        let range = self.blocks.granules().range_within(context, key);
-        let (start, length) = (range.0, (range.1 - range.0) as u32);
-        if e.valid() == 0 && self.is_instant(context, piece) {
+        let range = self.blocks.granularity().range_within(context, key);
+        let (start, length) = (range.start, range.length());
+        if e.valid().is_empty() && self.is_instant(context, piece) {
             let stats = &mut context.volumes[key.volume()].stats;
             stats.backing_read_bytes += u64::from(length);
-            return self.came_at_once(context, id, self.blocks.granules().all());
+            return self.came_at_once(context, id, self.blocks.granularity().all());
         }
-        if e.valid() == 0 {
+        if e.valid().is_empty() {
             let place = Place::Frame { frame, offset: 0 };
             let segment = Some(Segment { place, length });
             let t = self.transfers.run(context, key, range, TransferKind::Fetch, segment, |k| {
@@ -223,12 +224,12 @@ impl Tiers {
         context: &ShardContext<'_>,
         piece: &Piece,
         id: EntryId,
-        wanted: u16,
+        wanted: Granules,
     ) -> bool {
         let e = &self.blocks[id];
         let at = context.place_for(piece, Moment::ReadFlash);
         e.frame().is_none()
-            && wanted & !e.flash_valid() == 0
+            && (wanted & !e.flash_valid()).is_empty()
             && (!self.flash.promotes(&self.blocks, id) || at.memory == InMemory::Transit)
             && self.blocks.frames_free() > 0
     }
@@ -277,13 +278,16 @@ impl Tiers {
         let e = &self.blocks[id];
         // A record that is evicted while it is read is forgotten when the read has ended.
         let stays = !self.flash.is_next_copy(id);
-        if e.valid() == 0 && stays && self.is_instant(context, piece) && self.is_log_quiet(context)
+        if e.valid().is_empty()
+            && stays
+            && self.is_instant(context, piece)
+            && self.is_log_quiet(context)
         {
             context.stats.promotions += 1;
             self.note_use(context, id, piece);
             return self.came_at_once(context, id, self.blocks[id].flash_valid());
         }
-        let bounce = if e.valid() == 0 {
+        let bounce = if e.valid().is_empty() {
             None
         } else {
             let Some(frame) = self.transfers.take_bounce() else { return PieceStep::NoRoom };
@@ -304,7 +308,8 @@ impl Tiers {
         let position = e.position().expect("a record to read");
         let target = bounce.or(e.frame()).expect("just ensured");
         let kind = TransferKind::FlashRead { position };
-        let t = self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, (0, 0));
+        let t =
+            self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, ByteRange::EMPTY);
         self.transfers[t].bounce = bounce;
         self.transfers.read_record(&self.blocks, context, (id, t), target);
         PieceStep::Wait(t)
@@ -336,7 +341,7 @@ impl Tiers {
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
-        came: u16,
+        came: Granules,
     ) -> PieceStep {
         context.stats.waits_block += 1;
         self.blocks.arrived(id, came);
@@ -347,19 +352,20 @@ impl Tiers {
     }
 
     /// Where a read of these granules, of which the frame lacks some, finds a block in transfer.
-    fn found_in_flight(&self, id: EntryId, t: TransferIndex, wanted: u16) -> HitPlace {
+    fn found_in_flight(&self, id: EntryId, t: TransferIndex, wanted: Granules) -> HitPlace {
         let (e, transfer) = (&self.blocks[id], &self.transfers[t]);
         let brought = match transfer.kind {
             TransferKind::Fetch | TransferKind::FetchLine => return HitPlace::Delayed,
             // The frame takes what is written when the backing store has it.
-            TransferKind::DirectWrite { keep: true, .. } => {
-                self.blocks.granules().covered(e.key(), (transfer.start, transfer.end))
-            }
-            _ => 0,
+            TransferKind::DirectWrite { keep: true, .. } => self
+                .blocks
+                .granularity()
+                .covered(e.key(), ByteRange { start: transfer.start, end: transfer.end }),
+            _ => Granules::EMPTY,
         };
         match wanted & !(e.valid() | brought) {
-            0 => HitPlace::Tier1,
-            lacks if lacks & (e.flash_valid() | e.lost()) != 0 => HitPlace::Tier2,
+            Granules::EMPTY => HitPlace::Tier1,
+            lacks if !(lacks & (e.flash_valid() | e.lost())).is_empty() => HitPlace::Tier2,
             _ => HitPlace::Nowhere,
         }
     }

@@ -9,16 +9,18 @@
 
 use forebay_block::{Flags, Op};
 use forebay_effect::{Effect, IoError, Place, Segment};
-use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{BlockKey, Granules};
 
 use super::read::HitPlace;
 use super::{PieceStep, Tiers};
+use crate::byte_range::ByteRange;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::{Acknowledge, Partial};
 use crate::shard::ShardContext;
 use crate::shard::entry::EntryId;
 use crate::shard::frames::Frame;
+use crate::shard::granularity::ConcernedGranules;
 use crate::shard::transfer::{TransferKind, Way};
 use crate::shard::transfers::backing;
 use crate::shard::{Once, Piece};
@@ -42,7 +44,7 @@ impl Tiers {
         if may && self.admitter().goes_around(context, key, piece) {
             return self.write_direct(context, key, piece, op);
         }
-        let masks = self.blocks.granules().masks(piece.start, piece.length);
+        let concerned = self.blocks.granularity().concerned(piece.start, piece.length);
         let id = match self.blocks.find(key) {
             Some(id) => id,
             None => {
@@ -53,21 +55,21 @@ impl Tiers {
                 id
             }
         };
-        let step = self.write_entry(context, id, piece, op, masks);
+        let step = self.write_entry(context, id, piece, op, concerned);
         self.forget_if_empty(context, id);
         step
     }
 
     // ---- into an entry ----
 
-    /// A write or zeroing of a block that has an entry: of these granules, touched and covered.
+    /// A write or zeroing of a block that has an entry.
     fn write_entry(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
         op: Op,
-        (touched, covered): (u16, u16),
+        concerned: ConcernedGranules,
     ) -> PieceStep {
         self.count_write(context, piece, id);
         let fua = context.front.requests[piece.request].flags.contains(Flags::FUA);
@@ -75,7 +77,7 @@ impl Tiers {
             self.count_met(context, t);
             return PieceStep::Wait(t);
         }
-        if let Some(step) = self.take_in_rest(context, id, piece, (touched, covered)) {
+        if let Some(step) = self.take_in_rest(context, id, piece, concerned) {
             return step;
         }
         let at = context.place(Moment::Write);
@@ -84,8 +86,8 @@ impl Tiers {
             return PieceStep::NoRoom;
         }
         let frame = self.blocks[id].frame().expect("just ensured");
-        self.fill_frame(context, (id, frame), piece, op, covered);
-        self.blocks.dirtied(context, id, touched);
+        self.fill_frame(context, (id, frame), piece, op, concerned.covered);
+        self.blocks.dirtied(context, id, concerned.touched);
         if !transit {
             self.used(context, id, frame, piece);
         }
@@ -117,24 +119,24 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         id: EntryId,
         piece: &mut Piece,
-        (touched, covered): (u16, u16),
+        ConcernedGranules { touched, covered }: ConcernedGranules,
     ) -> Option<PieceStep> {
         let e = &self.blocks[id];
         let lost = e.lost();
-        if touched & !covered & lost != 0 {
+        if !(touched & !covered & lost).is_empty() {
             // The rest of the granule cannot be had.
             return Some(PieceStep::Done(Err(IoError::Corrupt)));
         }
         let missing = !e.valid() & !covered & !lost;
         let hides = context.mode.sabotage.is(Bug::PartialHidesOlder);
-        if e.flash_valid() & missing != 0 && !hides {
+        if !(e.flash_valid() & missing).is_empty() && !hides {
             // A newer record replaces the older as a whole: take in what only that one holds.
             return Some(self.read_flash(context, id, piece, Moment::Write));
         }
-        let partial_edges = touched & missing != 0;
+        let partial_edges = !(touched & missing).is_empty();
         if partial_edges
             || (context.config.partial == Partial::Fill
-                && self.blocks.granules().all() & missing != 0)
+                && !(self.blocks.granularity().all() & missing).is_empty())
         {
             if partial_edges {
                 context.stats.read_modify_writes += piece.once.count(Once::NEEDED_REST);
@@ -151,7 +153,7 @@ impl Tiers {
         (id, frame): (EntryId, Frame),
         piece: &Piece,
         op: Op,
-        covered: u16,
+        covered: Granules,
     ) {
         let to = Place::Frame { frame, offset: piece.start };
         if op == Op::Write {
@@ -160,7 +162,7 @@ impl Tiers {
         } else if !context.mode.sabotage.is(Bug::TrimLeavesOldData) {
             context.effects.push(Effect::Zero { to, length: piece.length });
         }
-        let whole = covered == self.blocks.granules().all();
+        let whole = covered == self.blocks.granularity().all();
         match op {
             Op::Write => self.blocks.set_zeroed(id, false),
             _ if whole => self.blocks.set_zeroed(id, true),
@@ -200,19 +202,19 @@ impl Tiers {
 
     fn count_write(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece, id: EntryId) {
         let e = &self.blocks[id];
-        let on_flash = e.transfer().is_none() && e.flash_valid() != 0;
+        let on_flash = e.transfer().is_none() && !e.flash_valid().is_empty();
         let late =
             on_flash && !piece.counted && self.flash.is_held_after_eviction(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
         let pulled =
-            context.config.relation.has_queues() && e.position().is_none() && e.dirty() == 0;
+            context.config.relation.has_queues() && e.position().is_none() && e.dirty().is_empty();
         let found = match e.transfer().map(|t| self.transfers[t].kind) {
             // It is dropped, wherever it is.
             _ if !context.config.write_policy.allocate_on_write || pulled => HitPlace::Nowhere,
             Some(TransferKind::Fetch | TransferKind::FetchLine) => HitPlace::Delayed,
             Some(TransferKind::FlashRead { .. }) => HitPlace::Tier2,
             _ if e.frame().is_some() => HitPlace::Tier1,
-            _ if e.flash_valid() != 0 => HitPlace::Tier2,
+            _ if !e.flash_valid().is_empty() => HitPlace::Tier2,
             _ => HitPlace::Nowhere,
         };
         self.count(context, piece, found, true);
@@ -301,13 +303,13 @@ impl Tiers {
             self.used(context, id, frame, piece);
         }
         self.blocks.set_zeroed(id, false);
-        let (touched, _) = self.blocks.granules().masks(piece.start, piece.length);
+        let touched = self.blocks.granularity().concerned(piece.start, piece.length).touched;
         if !keep || op != Op::Write {
             // What the cache holds of the range is outdated from now on, whatever happens.
             self.outdate(id, touched);
         }
-        let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
-        let range = (start, start + u64::from(piece.length));
+        let start = self.blocks.granularity().start_of(key) + u64::from(piece.start);
+        let range = ByteRange::with_length(start, piece.length);
         let request = piece.request;
         if op != Op::Write {
             let kind = TransferKind::DirectZero { request };
@@ -387,8 +389,8 @@ impl Tiers {
         if !self.transfers.may_be_loose() {
             return PieceStep::NoRoom;
         }
-        let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
-        let range = (start, start + u64::from(piece.length));
+        let start = self.blocks.granularity().start_of(key) + u64::from(piece.start);
+        let range = ByteRange::with_length(start, piece.length);
         let request = piece.request;
         let place = piece.place(context);
         let segment = (!zero).then_some(Segment { place, length: piece.length });
@@ -448,7 +450,7 @@ impl Tiers {
         let e = &self.blocks[id];
         if context.flash.is_without(e.key()) {
             self.flash.forget_record(&mut self.blocks, context, id);
-            let dirty = self.blocks[id].dirty() != 0;
+            let dirty = !self.blocks[id].dirty().is_empty();
             return dirty.then(|| PieceStep::Wait(self.destage(context, id)));
         }
         if context.flash.is_closed() && self.blocks[id].is_bound() {

@@ -145,14 +145,14 @@ pub struct Args {
     pub output: OutputArgs,
 }
 
-/// Reads how many points a curve may have.
+/// Parses the maximum number of points of a curve.
 fn points(text: &str) -> Result<usize, String> {
     let points = text.parse().ok().filter(|points| *points >= 2);
     points.ok_or_else(|| "write a number of 2 or more: a curve has at least two points".to_owned())
 }
 
 impl Args {
-    /// Refuses cache sizes that hold no block, such as a number without its unit.
+    /// Refuses cache sizes that are smaller than a block, such as a number without its unit.
     pub fn check_sizes(&self) -> Result<(), CliError> {
         let block = Size(self.block_size.bytes());
         match self.at.iter().find(|size| size.bytes() < block.bytes()) {
@@ -165,12 +165,12 @@ impl Args {
         }
     }
 
-    /// The sizes that the user asked for, in blocks.
+    /// The sizes given with --at, in blocks.
     pub fn at(&self) -> Vec<u64> {
         self.at.iter().map(|size| size.bytes() >> self.block_size.shift()).collect()
     }
 
-    /// Points of a curve of reuse distances.
+    /// Maximum number of points of a curve of reuse distances.
     pub fn points(&self) -> usize {
         self.points.unwrap_or(analysis::POINTS)
     }
@@ -230,7 +230,8 @@ impl Args {
         })
     }
 
-    /// Where nothing is read or written, maybe because little of the traces was asked for.
+    /// Adds advice to an error: if the traces have no accesses, --limit or --volumes may be too
+    /// narrow.
     pub fn refused(&self, error: AnalysisError) -> CliError {
         let narrow = self.traces.limit.is_some() || !self.traces.volumes.is_empty();
         let nothing = matches!(error, AnalysisError::NoAccesses);

@@ -1,4 +1,4 @@
-//! One slice of a workload, measured by a process of its own, and the merge of all of them.
+//! Measures one slice of a workload per process, and merges all slices.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -17,7 +17,8 @@ use super::args::{Args, Distance};
 use crate::context::Context;
 use crate::error::CliError;
 
-/// The version of [`SliceFile`]. Files of version 1 do not tell which requests were measured.
+/// The version of [`SliceFile`]. Files of version 1 do not identify the requests that were
+/// measured.
 const VERSION: u32 = 2;
 
 /// What `--slice` prints and `--merge` reads.
@@ -25,7 +26,7 @@ const VERSION: u32 = 2;
 #[serde(deny_unknown_fields)]
 struct SliceFile {
     forebay_slice: u32,
-    /// From 1 to `of`.
+    /// Number of the slice, from 1 to `of`.
     slice: usize,
     of: usize,
     #[serde(flatten)]
@@ -33,19 +34,20 @@ struct SliceFile {
     counted: SliceCounts,
 }
 
-/// What slices of one curve have in common.
+/// Properties that all slices of one curve share.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct Workload {
     distance: Distance,
     block_size: u64,
     requests: u64,
-    /// The hash of the requests, in order ([`TraceHasher`]): slices of different traces do not make a curve.
+    /// Hash of all requests, in order ([`TraceHasher`]). It keeps slices of different traces from
+    /// being merged.
     #[serde(default)]
     xxh3: String,
     accesses: Accesses,
 }
 
-/// Measures slice `number` of `slices`, from 1 on, and prints what it has counted.
+/// Measures slice `number` (counted from 1) of `slices`, and prints the counts.
 pub fn measure(
     args: &Args,
     options: &LocalityOptions,
@@ -93,7 +95,8 @@ pub fn measure(
     })
 }
 
-/// Merges the slices that the arguments name, and sets distance and block size to theirs.
+/// Merges the slice files named in the arguments; sets `args.distance` and `args.block_size` to
+/// those of the slices.
 pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result<Answer, CliError> {
     let next = "give each slice of the trace exactly once; `forebay mrc TRACE --slices N --slice \
                 K` prints slice K";

@@ -1,4 +1,4 @@
-//! What a replay or a load answers with.
+//! The answer of a replay or a load.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,17 +17,18 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, Outputs, write_parquet};
 
-/// How often a stop says how far it is.
+/// Interval between messages about the progress of a stop.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
-/// A report, and what is to be said after it.
+/// A report, and the failure to print after it.
 pub struct Answer {
     pub document: Document,
     failure: Option<CliError>,
 }
 
 impl Answer {
-    /// Reads back if asked to, closes the target, and puts the report together.
+    /// Reads the written data back if `--verify` asks for it, closes the target, and assembles the
+    /// report.
     pub fn new(
         finished: Finished,
         mut opened: Opened,
@@ -36,7 +37,7 @@ impl Answer {
         ctx: &Context,
     ) -> Result<Answer, CliError> {
         let Finished { mut result, error, written } = finished;
-        // Before anything is read back through the cache.
+        // Take the cache's counters before the read-back, which would change them.
         (result.run.cache, result.component_latency_us) =
             opened.host().map(|host| host.cache()).unzip();
         let interrupted = ctx.interrupted();
@@ -78,7 +79,7 @@ impl Answer {
         Ok(Answer { document, failure })
     }
 
-    /// Writes the report everywhere it was asked for; fails if that or the run failed.
+    /// Writes the report to every requested output. Fails if an output or the run failed.
     pub fn give(self, output: &OutputArgs, intervals: Option<&Path>) -> Result<(), CliError> {
         let Answer { document, failure } = self;
         let mut outputs = Outputs::default();
@@ -98,7 +99,7 @@ fn read_back(written: &Written, opened: &mut Opened, ctx: &Context) -> Verified 
     written.verify(opened.first(), &clock, hooks)
 }
 
-/// What a user must hear of who does not read the report.
+/// The failure of a run; users who do not read the report must also learn of it.
 fn failure(result: &RealRun, interrupted: bool) -> Option<CliError> {
     let kept = format!("the report on the {} completed requests", count(result.run.requests));
     if result.ended_by == "signal" || interrupted {
@@ -118,7 +119,7 @@ fn failure(result: &RealRun, interrupted: bool) -> Option<CliError> {
     None
 }
 
-/// What a check found; `unread` is the error that ended it early.
+/// The failure of a check of the written data; `unread` is the error that ended the check early.
 fn wrong(verify: &VerifyResult, unread: Option<&ReplayError>) -> Option<CliError> {
     if verify.is_right() {
         return None;

@@ -1,4 +1,4 @@
-//! What a replay or a load is sent to, as the command line says.
+//! The target of a replay or a load, as given on the command line.
 
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// What clap cannot check.
+    /// Checks what clap cannot check.
     pub fn check(&self) -> Result<(), CliError> {
         let (uris, paths): (Vec<_>, Vec<_>) = self.target.iter().partition(|t| is_uri(t));
         if let (Some(uri), Some(path)) = (uris.first(), paths.first()) {
@@ -106,7 +106,7 @@ impl TargetArgs {
         }
     }
 
-    /// What a run reads or runs on: the configuration and what it names, or the targets.
+    /// The files that a run uses: the configuration and the files that it names, or the targets.
     pub fn files(&self) -> Result<Vec<PathBuf>, CliError> {
         let named = self.config.as_ref().map(|file| load_config(file)).transpose()?;
         let named = named.as_ref().map(files_of).unwrap_or_default();
@@ -114,7 +114,7 @@ impl TargetArgs {
         Ok(self.config.iter().cloned().chain(named).chain(targets).collect())
     }
 
-    /// How it was asked for, as far as the target goes.
+    /// The options that concern the target, for the report.
     pub fn echo(&self) -> Echo {
         Echo {
             quiesce: self.quiesce,
@@ -126,7 +126,7 @@ impl TargetArgs {
         }
     }
 
-    /// Whether the target may be written to, as the command line says.
+    /// Whether the command line allows writes to the target.
     pub fn writes(&self) -> Writes {
         match (self.reads_only, self.write) {
             (true, _) => Writes::LeftOut,
@@ -138,23 +138,23 @@ impl TargetArgs {
 
 /// Everything that is open during a run.
 pub struct Opened {
-    /// The clock that all of it knows.
+    /// The clock that all targets share.
     pub clock: SystemClock,
-    /// What it is, for the report.
+    /// The description of the target, for the report.
     pub info: TargetInfo,
-    /// The configuration as it was read.
+    /// The text of the configuration file.
     pub config: Option<String>,
-    /// What may be done to it.
+    /// How requests are placed on the target, and whether they may write to it.
     pub placing: PlacementOptions,
-    /// What becomes of dirty data at the end.
+    /// What happens to dirty data at the end of the run.
     pub on_stop: StopMode,
     targets: Vec<Box<dyn Target + Send>>,
-    // Last, so that sessions end first.
+    // Declared last, so that it is dropped after the sessions have ended.
     host: Option<EngineHost>,
 }
 
 impl Opened {
-    /// Opens the target. `queues`: the depth of a queue, and how many there will be.
+    /// Opens the target. `queues` holds the depth of each queue and the number of queues.
     pub fn open(
         args: &TargetArgs,
         survey: &Survey,
@@ -171,11 +171,11 @@ impl Opened {
         }
         let modifies = modifies(survey);
         if modifies && placing.writes == Writes::Refused {
-            // Before a file is created for nothing.
+            // Refuse before a file is created.
             let target = args.target[0].clone();
             return Err(ReplayError::WritesNotAllowed { target }.into());
         }
-        // So that no file is created for a workload that does not fit onto it.
+        // Check that the workload fits before a file is created for it.
         let paths = args.target.iter().map(PathBuf::from);
         if let Some(volumes) = paths.map(|path| expected_file(&path, args.create)).collect() {
             expect_to_fit(survey, volumes, placing)?;
@@ -242,11 +242,11 @@ impl Opened {
             (Writes::Refused, Some(target)) if modifies(survey) => {
                 return Err(ReplayError::WritesNotAllowed { target }.into());
             }
-            // What this run creates is its own to fill.
+            // The run creates these files itself, so writes destroy no data.
             (Writes::Refused, None) => PlacementOptions { writes: Writes::Allowed, ..placing },
             _ => placing,
         };
-        // The engine writes headers when it opens; what does not fit is to be refused before.
+        // Opening the engine writes headers, so a workload that does not fit must be refused first.
         if let Some(volumes) = expected_volumes(&config) {
             expect_to_fit(survey, volumes, placing)?;
         }
@@ -276,39 +276,39 @@ impl Opened {
             targets.push(Box::new(host.target(clock)?));
         }
         let info = host.info();
-        // A run that only reads leaves the data of earlier runs where it is.
+        // A read-only run leaves the dirty data of earlier runs on flash.
         let keeps = args.keep_dirty || args.reads_only;
         let on_stop = if keeps { StopMode::Keep } else { usual_stop(&config) };
         let (config, host) = (Some(text), Some(host));
         Ok(Opened { clock, info, config, placing, on_stop, targets, host })
     }
 
-    /// Its volumes.
+    /// The volumes of the target.
     pub fn volumes(&self) -> Vec<TargetVolume> {
         self.info.volumes.clone()
     }
 
-    /// What it takes in one piece.
+    /// Limits on the requests that the target accepts.
     pub fn limits(&self) -> Limits {
         self.targets[0].limits()
     }
 
-    /// One for each submitter.
+    /// One handle for each submitter.
     pub fn handles(&mut self) -> Vec<&mut (dyn Target + Send)> {
         self.targets.iter_mut().map(|target| &mut **target as &mut (dyn Target + Send)).collect()
     }
 
-    /// Any of them, to read back with.
+    /// A handle for reading data back.
     pub fn first(&mut self) -> &mut (dyn Target + Send) {
         &mut *self.targets[0]
     }
 
-    /// Our own cache, if that is what it is.
+    /// The host of Forebay's own cache, if that is the target.
     pub fn host(&self) -> Option<&EngineHost> {
         self.host.as_ref()
     }
 
-    /// Ends all sessions and hands over the cache.
+    /// Ends all sessions and returns the host of the cache.
     pub fn into_host(self) -> Option<EngineHost> {
         let Opened { targets, host, .. } = self;
         drop(targets);
@@ -326,7 +326,7 @@ fn parse(target: &str) -> Result<NbdUri, CliError> {
         .map_err(|source| CliError::usage(ReplayError::Uri { address: target.to_owned(), source }))
 }
 
-/// A file that is not there may be one that was meant to be created, or with another size.
+/// Adds advice to an error: a missing target may be a file that needs --create, or a larger size.
 fn missing(error: ReplayError, args: &TargetArgs) -> CliError {
     let absent = |target: &Path| !target.exists() && !is_device_name(target);
     if !args.target.iter().map(Path::new).any(absent) {
@@ -360,14 +360,14 @@ fn expect_to_fit(
     Placement::new(&survey.volumes, &volumes, limits, placing).map(|_| ())
 }
 
-/// A file as it will be once it is open, as far as that can be told before.
+/// The file's properties after opening; `None` if its size is not yet known.
 fn expected_file(path: &Path, create: Option<Size>) -> Option<TargetVolume> {
     let size_bytes = if path.exists() { end_of(path)? } else { create?.bytes() };
     let name = path.display().to_string();
     Some(TargetVolume { name, size_bytes, read_only: false, able: Abilities::ALL })
 }
 
-/// The volumes as they will be once the engine is open, as far as that can be told before.
+/// The volumes' properties after the engine has opened them; `None` if a size is not yet known.
 fn expected_volumes(config: &Config) -> Option<Vec<TargetVolume>> {
     const HEADER_BYTES: u64 = 1 << 20;
     let volume = |v: &forebay_config::Volume| {
@@ -382,8 +382,8 @@ fn expected_volumes(config: &Config) -> Option<Vec<TargetVolume>> {
     config.volume.iter().map(volume).collect()
 }
 
-/// The size of a file or block device. The end of a device is where seeking ends; its metadata
-/// do not say.
+/// The size in bytes of a file or block device. For a device, the metadata do not contain the size,
+/// so this seeks to the end.
 fn end_of(path: &Path) -> Option<u64> {
     let mut file = std::fs::File::open(path).ok()?;
     file.seek(SeekFrom::End(0)).ok()

@@ -43,7 +43,7 @@ impl Args {
         self.output.as_os_str() == "-"
     }
 
-    /// Refuses what cannot be written, before traces are read.
+    /// Refuses outputs that cannot be written, before traces are read.
     fn check(&self) -> Result<(), CliError> {
         if self.is_stdout() && self.json {
             let what = "-o - and --json would both write to standard output";
@@ -53,7 +53,7 @@ impl Args {
     }
 }
 
-/// Converts.
+/// Converts the trace.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.check()?;
     let mut reader = args.traces.recorded().open(ctx).map_err(|error| match error {
@@ -101,7 +101,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     wrote.print(args.json)
 }
 
-/// How many requests of which kinds are not in the file, if any.
+/// Lists how many requests of each kind the file leaves out; `None` if it leaves out none.
 fn shown(left_out: LeftOut) -> Option<String> {
     let LeftOut { trims, flushes, empty } = left_out;
     let kinds = [

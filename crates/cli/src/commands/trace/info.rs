@@ -27,7 +27,7 @@ pub struct Args {
     pub output: OutputArgs,
 }
 
-/// Counts and tells.
+/// Reads the trace and prints its properties.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(&args.traces.traces)?;
     let mut reader = args.traces.source().open(ctx)?;

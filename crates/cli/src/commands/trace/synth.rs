@@ -34,9 +34,9 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Makes the workload.
+/// Generates the trace.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    // (A line that describes a workload is the name of no file.)
+    // SPEC may be an inline description instead of a file name; then no such file exists.
     check_files([&args.output], [&PathBuf::from(&args.spec)])?;
     let spec = Spec::parse(&args.spec)?;
     notes::repeated_keys(&spec).for_each(|note| ctx.note(note));

@@ -1,4 +1,4 @@
-//! Reading whole traces batch by batch, and what is said of one that was written.
+//! Reads whole traces batch by batch, and reports traces that were written.
 
 use forebay_analysis::{Meter, Note, Observer, Unit};
 use forebay_trace::{Batch, TraceError, TraceReader};
@@ -10,8 +10,8 @@ use crate::error::CliError;
 use crate::output::write_stdout;
 use forebay_render::format::counted;
 
-/// Reads a trace to its end and hands every batch to `work`, with progress in `unit`; the number
-/// of requests.
+/// Reads a trace to its end and passes every batch to `work`; shows progress in `unit`. Returns the
+/// number of requests.
 pub fn each_batch<R: TraceReader>(
     reader: &mut R,
     ctx: &Context,
@@ -35,7 +35,7 @@ pub fn each_batch<R: TraceReader>(
     Ok(requests)
 }
 
-/// What was written, as commands that write a trace report it.
+/// The report of a command that writes a trace.
 #[derive(Serialize, JsonSchema)]
 pub struct WroteTrace {
     /// Path of the file.
@@ -52,7 +52,7 @@ pub struct WroteTrace {
 }
 
 impl WroteTrace {
-    /// Says what was written; the file stays, even if that cannot be said.
+    /// Prints the report; if that fails, the trace file is kept.
     pub fn print(&self, json: bool) -> Result<(), CliError> {
         let text = if json {
             serde_json::to_string_pretty(self)? + "\n"

@@ -251,10 +251,10 @@ impl Entry {
     }
 
     fn has_dirty_frame(&self) -> bool {
-        self.frame().is_some() && self.dirty() != 0
+        self.frame().is_some() && !self.dirty().is_empty()
     }
     fn owes_record(&self) -> bool {
-        self.position().is_some() && self.owed() != 0
+        self.position().is_some() && !self.owed().is_empty()
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use forebay_block::Volume;
-    use forebay_flash::{BlockKey, Position};
+    use forebay_flash::{BlockKey, Granules, Position};
 
     use super::*;
     use crate::shard::frames::Frame;
@@ -289,13 +289,13 @@ mod tests {
         let mut e = Entry::new(BlockKey::new(Volume(1), 7));
         if frame != "Absent" {
             e.set_frame(Some(Frame(3)));
-            e.valid = 3;
-            e.dirty = u16::from(frame == "Dirty");
+            e.valid = Granules(3);
+            e.dirty = Granules(u16::from(frame == "Dirty"));
         }
         if record != "Absent" {
             e.set_position(Some(Position(5)));
-            e.flash_valid = 3;
-            e.flash_dirty = u16::from(record == "Owed");
+            e.flash_valid = Granules(3);
+            e.flash_dirty = Granules(u16::from(record == "Owed"));
         }
         if transfer != "None" {
             e.set_transfer(Some(TransferIndex::new(2)));

@@ -1,33 +1,45 @@
-//! Granules: the parts of a block, one for each bit of a mask.
+//! The sizes of blocks and of their parts, and which parts a range of bytes touches.
+
+use core::ops::Range;
 
 use forebay_block::BlockSize;
 use forebay_effect::{Place, Segment};
-use forebay_flash::BlockKey;
+use forebay_flash::{BlockKey, Granules};
 
 use super::ShardContext;
 use super::frames::Frame;
+use crate::byte_range::ByteRange;
+
+/// The granules of a block that a range of its bytes concerns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConcernedGranules {
+    /// Granules of which at least one byte is in the range.
+    pub touched: Granules,
+    /// Granules of which all bytes are in the range.
+    pub covered: Granules,
+}
 
 /// The sizes of blocks and of their granules. A block has at most 16 granules.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Granules {
+pub(crate) struct Granularity {
     block_shift: u32,
     granule_shift: u32,
-    all: u16,
+    all: Granules,
 }
 
-impl Granules {
-    pub fn new(block_size: BlockSize) -> Granules {
+impl Granularity {
+    pub fn new(block_size: BlockSize) -> Granularity {
         let count = (block_size.bytes() / 512).min(16);
-        Granules {
+        Granularity {
             block_shift: block_size.shift(),
             granule_shift: block_size.shift() - count.trailing_zeros(),
-            all: ((1_u32 << count) - 1) as u16,
+            all: Granules::range(0, count as u32),
         }
     }
 
-    /// The mask of all granules.
+    /// All granules of a block.
     #[inline]
-    pub fn all(self) -> u16 {
+    pub fn all(self) -> Granules {
         self.all
     }
 
@@ -49,45 +61,44 @@ impl Granules {
         self.granule_shift
     }
 
-    /// Granules touched by `length` bytes at `start` of a block, and those wholly covered.
+    /// Which granules `length` bytes at `start` of a block concern.
     #[inline]
-    pub fn masks(self, start: u32, length: u32) -> (u16, u16) {
+    pub fn concerned(self, start: u32, length: u32) -> ConcernedGranules {
         let g = self.granule_shift;
-        let bits = |from: u32, to: u32| -> u16 {
-            if from >= to { 0 } else { (((1_u32 << (to - from)) - 1) << from) as u16 }
-        };
+        let bits = |from: u32, to: u32| Granules::range(from, to.saturating_sub(from));
         let end = start + length;
         let touched = bits(start >> g, ((end - 1) >> g) + 1);
         let covered = bits((start + (1 << g) - 1) >> g, end >> g);
-        (touched, covered)
+        ConcernedGranules { touched, covered }
     }
 
     /// The granules of a block that are wholly within a byte range of the volume.
-    pub fn covered(self, key: BlockKey, (start, end): (u64, u64)) -> u16 {
+    pub fn covered(self, key: BlockKey, range: ByteRange) -> Granules {
         let block = self.start_of(key);
         let end_of_block = block + u64::from(self.block_size());
-        let (from, to) = (start.clamp(block, end_of_block), end.clamp(block, end_of_block));
-        if from == to { 0 } else { self.masks((from - block) as u32, (to - from) as u32).1 }
+        let from = range.start.clamp(block, end_of_block);
+        let to = range.end.clamp(block, end_of_block);
+        if from == to {
+            Granules::EMPTY
+        } else {
+            self.concerned((from - block) as u32, (to - from) as u32).covered
+        }
     }
 
-    /// The runs of consecutive granules in `mask`, as byte ranges of the block.
-    pub fn runs(self, mask: u16) -> impl Iterator<Item = (u32, u32)> {
-        let shift = self.granule_shift;
-        let mut rest = u32::from(mask);
-        core::iter::from_fn(move || {
-            if rest == 0 {
-                return None;
-            }
-            let from = rest.trailing_zeros();
-            let count = (rest >> from).trailing_ones();
-            rest &= !(((1_u32 << count) - 1) << from);
-            Some((from << shift, count << shift))
-        })
+    /// The runs of consecutive granules, as byte ranges of the block.
+    pub fn runs(self, granules: Granules) -> impl Iterator<Item = (u32, u32)> {
+        granules.runs().map(move |run| self.bytes_of(run))
+    }
+
+    /// The offset and the length of consecutive granules, in bytes.
+    #[inline]
+    pub fn bytes_of(self, run: Range<u32>) -> (u32, u32) {
+        (run.start << self.granule_shift, (run.end - run.start) << self.granule_shift)
     }
 
     /// Bytes that granules take one after another.
-    pub fn bytes(self, mask: u16) -> u32 {
-        mask.count_ones() << self.granule_shift
+    pub fn bytes(self, granules: Granules) -> u32 {
+        granules.count() << self.granule_shift
     }
 
     /// The start of a block on its volume, in bytes.
@@ -105,22 +116,26 @@ impl Granules {
 
     /// Bytes of a block that lie within its volume, as a range of the volume.
     #[inline]
-    pub fn range_within(self, context: &ShardContext<'_>, key: BlockKey) -> (u64, u64) {
-        let start = self.start_of(key);
-        (start, start + u64::from(self.bytes_within(context, key)))
+    pub fn range_within(self, context: &ShardContext<'_>, key: BlockKey) -> ByteRange {
+        ByteRange::with_length(self.start_of(key), self.bytes_within(context, key))
     }
 
     /// The granules of a block that are at least partly within its volume.
-    pub fn within(self, context: &ShardContext<'_>, key: BlockKey) -> u16 {
+    pub fn within(self, context: &ShardContext<'_>, key: BlockKey) -> Granules {
         let count = self.bytes_within(context, key).div_ceil(1 << self.granule_shift);
-        ((1_u32 << count) - 1) as u16
+        Granules::range(0, count)
     }
 
     /// The offset in the block of the first of these granules that is wholly past the end of the
     /// volume.
-    pub fn beyond(self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
+    pub fn beyond(
+        self,
+        context: &ShardContext<'_>,
+        key: BlockKey,
+        granules: Granules,
+    ) -> Option<u64> {
         let outside = granules & !self.within(context, key);
-        (outside != 0).then(|| u64::from(outside.trailing_zeros()) << self.granule_shift)
+        outside.first().map(|first| u64::from(first) << self.granule_shift)
     }
 
     /// The segments of a record's payload in `frame`: its granules one after another, then the
@@ -128,7 +143,7 @@ impl Granules {
     pub fn payload(
         self,
         frame: Frame,
-        valid: u16,
+        valid: Granules,
         padded: Option<u32>,
     ) -> impl Iterator<Item = Segment> {
         let bytes = self.bytes(valid);
