@@ -370,3 +370,41 @@ impl FlashTier {
         matches!(&self.layout, TierLayout::Log(log) if log.takes_hottest())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::Volume;
+    use forebay_effect::IoError;
+
+    use super::*;
+    use crate::byte_range::ByteRange;
+    use crate::shard::Shard;
+    use crate::shard::destager::tests::holding;
+    use crate::shard::transfer::TransferKind;
+    use crate::world::shard_context;
+
+    /// Goal: a block is not written directly while a start may find a record of it that its entry does not name.
+    /// Method: the log refuses the block's append, and its records are void later.
+    #[test]
+    fn a_block_that_the_log_may_have_is_bound_until_its_records_are_void() {
+        let key = BlockKey::new(Volume(0), 3);
+        let mut cache = holding(&[]);
+        cache.world.flash.close();
+        let context = &mut shard_context!(cache.world);
+        let shard = &mut cache.world.shards[0];
+        let Shard { tiers, .. } = shard;
+        let id = tiers.blocks.insert(key).expect("the index has room");
+        let (valid, dirty) = (Granules(1), Granules::EMPTY);
+        let kind = TransferKind::Append { valid, dirty };
+        let range = ByteRange::EMPTY;
+        let t = tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, range);
+        shard.append_failed(context, t, IoError::Device);
+        let Shard { tiers, .. } = shard;
+        let kept = tiers.blocks.find(key);
+        assert_eq!(kept, Some(id), "the entry says that there may be a record");
+        assert!(tiers.blocks[id].is_bound() && !tiers.blocks[id].is_dirty());
+        tiers.flash.forget_record(&mut tiers.blocks, context, id);
+        assert!(!tiers.blocks[id].is_bound());
+        assert!(tiers.flash.forget_if_empty(&mut tiers.blocks, context, id));
+    }
+}

@@ -256,3 +256,42 @@ impl Tiers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_flash::Granules;
+
+    use super::*;
+    use crate::shard::Shard;
+    use crate::shard::destager::tests::holding;
+    use crate::world::shard_context;
+
+    /// Goal: a flush that finds a block busy has it appended afterwards, unless its transfer writes the frame to the
+    /// store. Method: a dirty block in a transfer of either kind.
+    #[test]
+    fn a_flush_wants_an_append_of_a_busy_block_unless_it_is_being_destaged() {
+        let (volume, range) = (Volume(0), ByteRange::EMPTY);
+        let key = BlockKey::new(volume, 3);
+        for destages in [false, true] {
+            let mut cache = holding(&[]);
+            let context = &mut shard_context!(cache.world);
+            let Shard { tiers, .. } = &mut cache.world.shards[0];
+            let id = tiers.blocks.insert(key).expect("the index has room");
+            let frame = tiers.blocks.take_frame(id);
+            tiers.blocks[id].set_frame(frame);
+            tiers.blocks.dirtied(context, id, Granules(1));
+            let kind = match destages {
+                true => TransferKind::Destage { rest: Granules::EMPTY },
+                false => TransferKind::Fetch,
+            };
+            tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, range);
+            tiers.flushes.begin(&mut tiers.blocks, volume);
+            assert_eq!(tiers.flush_step(context, volume, 1), FlushState::Waiting);
+            assert!(tiers.blocks[id].is_flushing());
+            assert_eq!(tiers.blocks[id].is_append_due(), !destages);
+            assert_eq!(tiers.blocks[id].fault(destages), None);
+            tiers.flushes.covered(&mut tiers.blocks, id, true);
+            assert_eq!(tiers.flush_step(context, volume, 1), FlushState::Done { failed: false });
+        }
+    }
+}
