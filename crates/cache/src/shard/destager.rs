@@ -399,6 +399,18 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_cleaning_tries_again_what_could_not_be_read_except_of_skipped_volumes() {
+        let keys = [0, 1].map(|volume| BlockKey::new(Volume(volume), 3));
+        let mut cache = holding(&keys);
+        let blocks = &mut cache.world.shards[0].tiers.blocks;
+        keys.map(|key| blocks.entry_of(key)).iter().for_each(|&id| blocks[id].note_unreadable());
+        let skipped = VolumeSet::only(Volume(0));
+        assert_eq!(choose(&mut cache, skipped), VolumeSet::only(Volume(1)));
+        let blocks = &cache.world.shards[0].tiers.blocks;
+        assert_eq!(keys.map(|key| blocks[blocks.entry_of(key)].is_unreadable()), [true, false]);
+    }
+
+    #[test]
     fn carrying_on_and_inserting_again_end_before_another_cleaning_begins() {
         let key = BlockKey::new(Volume(0), 3);
         let mut cache = holding(&[key]);
