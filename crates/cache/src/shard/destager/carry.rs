@@ -152,8 +152,7 @@ impl Destager {
         !core::mem::replace(self.state.unread(), true)
     }
 
-    /// The cleaning no longer appends records of this region again: all that it could are done, or
-    /// the log has failed.
+    /// The cleaning no longer appends records of this region again: all that it could are done, or the log has failed.
     pub fn append_end(&mut self) {
         self.state.enter(DestagerState::Idle);
     }
@@ -298,10 +297,11 @@ impl Destager {
             hand_on(tiers, context, t, frame, self.carrying.purpose);
             return false;
         }
-        if end.is_err() && self.carrying.purpose == Purpose::CarryOn {
-            if tiers.flash.note_unreadable(&mut tiers.blocks, key, position) {
-                self.state.note_unread();
-            }
+        if end.is_err()
+            && self.carrying.purpose == Purpose::CarryOn
+            && tiers.flash.note_unreadable(&mut tiers.blocks, key, position)
+        {
+            self.state.note_unread();
         }
         self.carrying.blocks.retain(|&carried| carried != key);
         true
