@@ -490,6 +490,7 @@ impl World {
         while self.executor.run(&mut witness, &mut self.requests).more {}
         self.cache.check_requests();
         self.cache.check_turns();
+        self.cache.check_blocks();
         for (volume, offset) in self.lookout.watched() {
             if let Some((key, frame)) = self.cache.publish(volume, offset) {
                 self.executor.publish(key, frame);

@@ -6,32 +6,22 @@
 //! cleaning ended. So at the end of a destage during which nothing modifies blocks, such appends
 //! end, and if anything is dirty then, everything is destaged again.
 
+mod stage;
+
 use core::fmt;
 
-use forebay_block::{Op, Request};
 use forebay_effect::IoError;
 use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
 
+use self::stage::{Destage, DestagePurpose, DestageStage};
 use crate::cleaner::{Cleaner, Work};
-use crate::front::INTERNAL;
 use crate::holds::HoldReason;
 use crate::shard::RegionMove;
 use crate::world::World;
 
 /// How often a destage is repeated because records are marked dirty at its end.
 const AGAIN_MAX: u32 = 4;
-
-/// Whom a destage of everything is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum DestagePurpose {
-    /// The operator, a change of policy or pass-through. A stop that is near ends it.
-    Service,
-    /// A stop, which decides after the flushes whether regions are cleaned.
-    StopFlush,
-    /// A stop, which has decided that they are.
-    Stop,
-}
 
 /// How a destage of everything ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,43 +64,6 @@ impl core::error::Error for DestageError {}
 /// How a destage has ended.
 pub(crate) type Destaged = Result<(), DestageError>;
 
-/// A destage of everything.
-#[derive(Clone, Copy, Debug)]
-struct Destage {
-    purpose: DestagePurpose,
-    /// The cache's own flushes, one for each volume, that have not ended.
-    flushes_left: u32,
-    /// The flushes have ended: the regions are being cleaned.
-    cleaning: bool,
-    result: Destaged,
-    /// Regions that were added because dirty records moved there.
-    followed: u32,
-    /// All is destaged: appends of records that are marked dirty are ending.
-    settling: bool,
-    /// How often it was repeated.
-    repeated: u32,
-}
-
-impl Destage {
-    fn new(purpose: DestagePurpose, flushes_left: usize) -> Destage {
-        let flushes_left = flushes_left as u32;
-        Destage {
-            purpose,
-            flushes_left,
-            cleaning: false,
-            result: Ok(()),
-            followed: 0,
-            settling: false,
-            repeated: 0,
-        }
-    }
-
-    /// Some records are left behind.
-    fn fail(&mut self, error: IoError) {
-        self.result = self.result.and(Err(error.into()));
-    }
-}
-
 /// The destage in progress, if any; there is at most one.
 #[derive(Debug, Default)]
 pub(crate) struct Destages {
@@ -128,7 +81,7 @@ impl Destages {
 
     /// Whether the blocks in memory are on flash, so that regions are being cleaned for a destage.
     pub fn is_cleaning(&self) -> bool {
-        self.under_way.is_some_and(|destage| destage.cleaning)
+        self.under_way.is_some_and(|destage| destage.is_cleaning())
     }
 
     /// A caller asks for a destage: it begins, or it follows the one in progress.
@@ -151,19 +104,25 @@ impl Destages {
     /// Begins the destage of a stop. After the flushes, it waits for [`Destages::clean_for_stop`] or
     /// [`Destages::forget`].
     pub fn begin_for_stop(&mut self, world: &mut World, cleaner: &mut Cleaner) {
-        self.begin_for(DestagePurpose::StopFlush, world, cleaner);
+        self.begin_for(DestagePurpose::Stop, world, cleaner);
     }
 
     fn begin_for(&mut self, purpose: DestagePurpose, world: &mut World, cleaner: &mut Cleaner) {
-        forgive(world, cleaner);
-        flush_all(world);
-        self.under_way = Some(Destage::new(purpose, world.volumes.len()));
+        self.enter(Destage::new(purpose, world.volumes.len() as u32), world, cleaner);
+        world.flush_all();
     }
 
     /// Begins to destage the dirty records on flash.
     pub fn begin_of_flash(&mut self, world: &mut World, cleaner: &mut Cleaner) {
-        forgive(world, cleaner);
-        self.under_way = Some(Destage::new(DestagePurpose::Service, 0));
+        self.enter(Destage::new(DestagePurpose::Service, 0), world, cleaner);
+    }
+
+    /// A destage begins. Failures before it do not count for it.
+    fn enter(&mut self, destage: Destage, world: &mut World, cleaner: &mut Cleaner) {
+        cleaner.forgive();
+        world.volumes.conditions.forgive();
+        let other = self.under_way.replace(destage);
+        assert!(other.is_none(), "a destage begins during another: {other:?}");
     }
 
     /// Some records of the destage in progress are left behind.
@@ -203,7 +162,7 @@ impl Destages {
     /// No more regions are cleaned for a destage outside a stop.
     pub fn cut(&mut self, cleaner: &mut Cleaner) {
         let Some(destage) = &mut self.under_way else { return };
-        if destage.cleaning && destage.purpose == DestagePurpose::Service {
+        if destage.is_cleaning() && destage.purpose() == DestagePurpose::Service {
             destage.fail(IoError::Shutdown);
             cleaner.forget_destages();
         }
@@ -219,80 +178,100 @@ impl Destages {
         let any = !world.front.internal_done.is_empty();
         for outcome in world.front.internal_done.drain(..) {
             if let Some(destage) = &mut self.under_way {
-                destage.flushes_left -= 1;
-                destage.result = destage.result.and(outcome.map_err(DestageError::Failed));
+                destage.flush_ended(outcome);
             }
         }
         let Some(destage) = &mut self.under_way else { return (any, None) };
-        if destage.settling {
-            return match settle(world, destage) {
+        match destage.stage() {
+            DestageStage::Flushing { .. } | DestageStage::Undecided => (any, None),
+            DestageStage::Due => {
+                clean(world, cleaner, destage);
+                (true, None)
+            }
+            DestageStage::Cleaning => self.end_cleaning(world, cleaner, any),
+            DestageStage::Settling => match self.settle(world) {
                 Settled::No => (any, None),
                 Settled::Again => (true, None),
-                Settled::Yes => (true, self.end(Ok(()))),
-            };
+                Settled::Yes => (true, Some(self.end(Ok(())))),
+            },
         }
-        let waits = destage.purpose == DestagePurpose::StopFlush;
-        if !destage.cleaning && destage.flushes_left == 0 && !waits {
-            // All flushed: now the regions.
-            let owed = world.volumes.iter().any(|(_, v)| v.owed > 0);
-            let lost = world.flash.is_lost() && !is_salvaged(world) && owed;
-            // A stop that is near ends a destage, unless the destage is its own.
-            let served = destage.purpose == DestagePurpose::Service;
-            let cut = served && world.lifecycle.is_stop_near();
-            if !lost && !cut {
-                cleaner.push_all_dirty(world);
-            }
-            destage.cleaning = true;
-            if lost {
-                destage.fail(IoError::Device);
-            }
-            if cut {
-                destage.fail(IoError::Shutdown);
-            }
-            return (true, None);
-        }
+    }
+
+    /// Goes on when the regions are clean, or as clean as they can be. `any`: this turn has done something.
+    fn end_cleaning(
+        &mut self,
+        world: &World,
+        cleaner: &mut Cleaner,
+        any: bool,
+    ) -> (bool, Option<DestageEnd>) {
+        let Some(destage) = &mut self.under_way else { return (any, None) };
         // Without the log nothing can be destaged, however often it is tried.
         let given_up = cleaner.fails() && world.flash.is_lost() && !is_salvaged(world);
         // A region that the log cannot reclaim is no part of the destage.
         let cleaned = !cleaner.is_destaging() && !cleaner.is_active();
-        if !destage.cleaning || !cleaned && !given_up {
+        if !cleaned && !given_up {
             return (any, None);
         }
         cleaner.forget_destages();
         let unreadable = world.unreadable().next().is_some();
-        let result = match destage.result {
+        let result = match destage.result() {
             Ok(()) if given_up => Err(cleaner.error().into()),
             Ok(()) if unreadable => Err(DestageError::Unreadable),
             result => result,
         };
-        if result.is_ok() && may_settle(world) && destage.repeated < AGAIN_MAX {
-            destage.settling = true;
+        if result.is_ok() && may_settle(world) && destage.repeated() < AGAIN_MAX {
+            destage.settle();
             return (true, None);
         }
-        (true, self.end(result))
+        (true, Some(self.end(result)))
     }
 
-    fn end(&mut self, result: Destaged) -> Option<DestageEnd> {
-        Some(match self.under_way.take()?.purpose {
+    /// One turn at the end of a destage.
+    fn settle(&mut self, world: &mut World) -> Settled {
+        let Some(destage) = self.under_way.as_mut().filter(|_| may_settle(world)) else {
+            return Settled::Yes;
+        };
+        if world.appends_dirty() {
+            // Nothing else would close the batch that they wait for.
+            world.log.iter_mut().for_each(Log::close_batch);
+            return Settled::No;
+        }
+        if world.volumes.dirty_blocks == 0 {
+            return Settled::Yes;
+        }
+        world.flush_all();
+        destage.repeat(world.volumes.len() as u32);
+        world.stats.destages_repeated += 1;
+        Settled::Again
+    }
+
+    fn end(&mut self, result: Destaged) -> DestageEnd {
+        match self.take() {
             DestagePurpose::Service => DestageEnd::OfService(result),
-            DestagePurpose::StopFlush | DestagePurpose::Stop => DestageEnd::OfStop(result),
-        })
+            DestagePurpose::Stop => DestageEnd::OfStop(result),
+        }
     }
 
-    /// The result of the flushes of the destage in progress, if all have ended.
+    /// The destage in progress ends: returns whom it was for.
+    fn take(&mut self) -> DestagePurpose {
+        self.under_way.take().expect("a destage is in progress").end()
+    }
+
+    /// The result of the flushes of a stop, if all have ended. The stop then decides whether regions are cleaned.
     pub fn flushed(&self) -> Option<Destaged> {
-        self.under_way.filter(|destage| destage.flushes_left == 0).map(|destage| destage.result)
+        let undecided = |destage: &Destage| destage.stage() == DestageStage::Undecided;
+        self.under_way.filter(undecided).map(|destage| destage.result())
     }
 
     /// The flushes of a stop have ended, and its regions are to be cleaned.
     pub fn clean_for_stop(&mut self) {
         let destage = self.under_way.as_mut().expect("the destage of the stop is in progress");
-        destage.purpose = DestagePurpose::Stop;
+        destage.decide();
     }
 
     /// The destage in progress needed only the flushes.
     pub fn forget(&mut self, world: &mut World) {
-        self.under_way = None;
+        self.take();
         world.unhold(HoldReason::Destage);
     }
 
@@ -312,6 +291,24 @@ impl Destages {
     }
 }
 
+/// The flushes of a destage have ended: its regions are cleaned, unless they cannot be or a stop is near.
+fn clean(world: &World, cleaner: &mut Cleaner, destage: &mut Destage) {
+    let owed = world.volumes.iter().any(|(_, v)| v.owed > 0);
+    let lost = world.flash.is_lost() && !is_salvaged(world) && owed;
+    // A stop that is near ends a destage, unless the destage is its own.
+    let cut = destage.purpose() == DestagePurpose::Service && world.lifecycle.is_stop_near();
+    if !lost && !cut {
+        cleaner.push_all_dirty(world);
+    }
+    destage.clean();
+    if lost {
+        destage.fail(IoError::Device);
+    }
+    if cut {
+        destage.fail(IoError::Shutdown);
+    }
+}
+
 /// Whether what is marked dirty can only be what a destage has covered.
 fn may_settle(world: &World) -> bool {
     !world.lifecycle.is_stopping() && !world.is_modified() && !world.flash.is_lost()
@@ -326,45 +323,6 @@ enum Settled {
     Yes,
 }
 
-/// One turn at the end of a destage.
-fn settle(world: &mut World, destage: &mut Destage) -> Settled {
-    if !may_settle(world) {
-        return Settled::Yes;
-    }
-    if world.appends_dirty() {
-        // Nothing else would close the batch that they wait for.
-        world.log.iter_mut().for_each(Log::close_batch);
-        return Settled::No;
-    }
-    if world.volumes.dirty_blocks == 0 {
-        return Settled::Yes;
-    }
-    flush_all(world);
-    *destage = Destage {
-        flushes_left: world.volumes.len() as u32,
-        cleaning: false,
-        settling: false,
-        repeated: destage.repeated + 1,
-        ..*destage
-    };
-    world.stats.destages_repeated += 1;
-    Settled::Again
-}
-
-/// Failures before a destage do not count for it.
-fn forgive(world: &mut World, cleaner: &mut Cleaner) {
-    cleaner.forgive();
-    world.volumes.conditions.forgive();
-}
-
-fn flush_all(world: &mut World) {
-    for volume in world.volumes.numbers() {
-        let flush = Request::new(world.now, volume, Op::Flush, 0, 0);
-        let flush = world.admit(INTERNAL, &flush);
-        world.begin_flush(flush.expect("a flush of an attached volume"));
-    }
-}
-
 /// Whether the records of a failed log can still be destaged.
 fn is_salvaged(world: &World) -> bool {
     world.log.as_ref().is_some_and(Log::is_salvaged)
@@ -376,7 +334,7 @@ mod tests {
     use crate::cache::Cache;
     use crate::config::{CacheConfig, VolumeConfig};
     use crate::{Open, Order};
-    use forebay_block::{Nanos, Volume};
+    use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
 
     #[test]

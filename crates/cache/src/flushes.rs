@@ -3,7 +3,7 @@
 //! A flush makes the dirty blocks of a volume durable, round by round. Requests that arrive during
 //! a round join the next one.
 
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::{Flags, Op, Request, Volume};
 use forebay_flash::sabotage::Bug;
 
 use crate::front::INTERNAL;
@@ -18,6 +18,15 @@ use crate::world::{World, shard_context};
 const FLUSH_BLOCKS: u32 = 64;
 
 impl World {
+    /// Begins a flush of its own for each volume.
+    pub fn flush_all(&mut self) {
+        for volume in self.volumes.numbers() {
+            let flush = Request::new(self.now, volume, Op::Flush, 0, 0);
+            let flush = self.admit(INTERNAL, &flush);
+            self.begin_flush(flush.expect("a flush of an attached volume"));
+        }
+    }
+
     /// A flush request: it joins the next round of its volume.
     pub fn begin_flush(&mut self, request: RequestIndex) {
         let volume = self.front.requests[request].volume;

@@ -16,7 +16,7 @@ use crate::flash_condition::Jam;
 use crate::front::Front;
 use crate::lifecycle::Lifecycle;
 use crate::published;
-use crate::shard::{EntryId, Shard};
+use crate::shard::{EntryId, Shard, check_blocks};
 use crate::stats::{CacheStats, VolumeStats};
 use crate::switch::PolicyError;
 use crate::world::{World, sooner};
@@ -195,6 +195,19 @@ impl Cache {
     #[doc(hidden)]
     pub fn check_requests(&self) {
         self.world.check_requests();
+    }
+
+    /// Checks what must hold between calls of the cached blocks: each is in a state that may last, and the counts
+    /// over all blocks are right. The time that this takes depends on the number of blocks. A bug that was planted
+    /// ([`Cache::sabotage`]) is left to the caller's own checks.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    #[doc(hidden)]
+    pub fn check_blocks(&self) {
+        if self.world.mode.sabotage.bug().is_none() {
+            check_blocks(&self.world.shards, &self.world.volumes);
+        }
     }
 
     /// Checks what must hold when no effect is left to poll: a turn of any procedure, due or not, finds nothing to

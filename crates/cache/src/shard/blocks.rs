@@ -2,7 +2,7 @@
 //!
 //! The invariants of a single block are at [`Entry`]. The counts and lists over all blocks are
 //! here: a frame is in the dirty list of its volume exactly while its entry says so
-//! ([`IN_DIRTY_LIST`](entry::IN_DIRTY_LIST)), and a record is in the list of its region. `transitions.rs` lists all
+//! ([`Entry::is_listed`]), and a record is in the list of its region. `transitions.rs` lists all
 //! ways in which a block's granules change; the counts of dirty and lost data change together with them.
 
 pub(crate) mod entry;

@@ -8,7 +8,7 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, MarkAnswer, Position};
 
 use super::blocks::FlashRecord;
-use super::entry::{DOUBTFUL, EntryId, MARKED};
+use super::entry::EntryId;
 use super::flash_tier::IfEvicted;
 use super::tiers::Tiers;
 use super::transfer::{Transfer, TransferKind};
@@ -352,7 +352,7 @@ impl Shard {
             self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Err(error));
         }
         self.finish(context, t, |tiers, _, id| {
-            tiers.blocks[id].set(DOUBTFUL);
+            tiers.blocks[id].doubt();
             tiers.not_logged(id);
         });
         self.close_runs(context);
@@ -411,9 +411,8 @@ impl Shard {
         // The step is taken in this call: the block's record is stale, and the mark stays until a sync of the
         // backing store that begins later.
         self.finish(context, t, |tiers, context, id| {
-            let key = tiers.blocks[id].key();
             if !poison {
-                tiers.blocks[id].set(MARKED);
+                tiers.marked = Some(key);
             } else if let Some(position) = tiers.blocks[id].position() {
                 context.stats.poisoned += 1;
                 context.log.of_mut(position).poison(key);
@@ -425,9 +424,7 @@ impl Shard {
             }
         });
         // The mark is good for the step just taken; a block that was rescued asks again.
-        if let Some(id) = self.tiers.blocks.find(key) {
-            self.tiers.blocks[id].clear(MARKED);
-        }
+        self.tiers.marked = None;
         self.close_runs(context);
     }
 
@@ -461,7 +458,7 @@ impl Shard {
             Err(error) => {
                 context.stats.transfer_errors += 1;
                 let id = self.tiers.blocks.entry_of(self.tiers.transfers[t].key);
-                self.tiers.blocks[id].set(DOUBTFUL);
+                self.tiers.blocks[id].doubt();
                 if context.flash.awaits_void {
                     self.finish(context, t, |_, _, _| {});
                 } else {

@@ -31,7 +31,6 @@ use forebay_flash::{BlockKey, Position, RegionIndex};
 use self::sorting::Sorting;
 use super::ShardContext;
 use super::blocks::Blocks;
-use super::entry::{DESTAGED, UNREADABLE};
 use super::flash_tier::IfEvicted;
 use super::tiers::Tiers;
 use super::transfer::TransferKind;
@@ -248,12 +247,12 @@ impl Choosing {
         if self.skipped.has(tiers.blocks[id].key()) {
             return;
         }
-        if tiers.blocks[id].has(UNREADABLE) {
-            tiers.blocks[id].clear(UNREADABLE);
+        if tiers.blocks[id].is_unreadable() {
+            tiers.blocks[id].retry_unreadable();
             tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
         }
         let e = &tiers.blocks[id];
-        if !e.owed().is_empty() && !e.has(DESTAGED) {
+        if !e.owed().is_empty() && !e.is_destaged() {
             let position = e.position().expect("an entry of a region has a record");
             chosen.push((e.key(), position));
             self.volumes.insert(e.key().volume());
@@ -273,15 +272,16 @@ pub(super) fn note_destaged(
     context.stats.destaged += 1;
     // Unless a newer record has taken its place: then nothing is owed for this one.
     let Some(id) = blocks.find_at(key, position) else { return };
-    blocks[id].set(DESTAGED);
     if context.mode.sabotage.is(Bug::DirtyForgottenBeforeSync) {
-        blocks.settled(context, id);
+        return blocks.settled(context, id);
     }
+    blocks[id].note_destaged();
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use forebay_block::Volume;
+    use forebay_effect::IoError;
     use forebay_flash::{Geometry, Granules};
 
     use super::*;
@@ -294,12 +294,12 @@ mod tests {
 
     /// A cache with three volumes over a log, whose region 0 holds a dirty record of each of these
     /// blocks.
-    pub(super) fn holding(keys: &[BlockKey]) -> Cache {
+    pub(in crate::shard) fn holding(keys: &[BlockKey]) -> Cache {
         let geometry = Geometry::for_device(64 << 20, 4096).expect("a device of that size");
         let flash = FlashConfig::plain(
             geometry,
             FlashLayout::Log { replacement: LogReplacement::Frequency },
-            8,
+            8.max(keys.len() as u32),
         );
         let mut cache = Cache::new(CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(4) });
         (0..3).for_each(|_| _ = cache.attach(VolumeConfig::new(1 << 20)));
@@ -362,7 +362,7 @@ mod tests {
         for &key in keys.as_flattened().iter().filter(|&&key| key != untried) {
             let blocks = &mut cache.world.shards[0].tiers.blocks;
             let id = blocks.find(key).expect("it has a record");
-            blocks[id].set(DESTAGED);
+            blocks[id].note_destaged();
         }
         let failed = VolumeSet::only(Volume(1));
         let calls =
@@ -399,6 +399,18 @@ mod tests {
     }
 
     #[test]
+    fn a_cleaning_tries_again_what_could_not_be_read_except_of_skipped_volumes() {
+        let keys = [0, 1].map(|volume| BlockKey::new(Volume(volume), 3));
+        let mut cache = holding(&keys);
+        let blocks = &mut cache.world.shards[0].tiers.blocks;
+        keys.map(|key| blocks.entry_of(key)).iter().for_each(|&id| blocks[id].note_unreadable());
+        let skipped = VolumeSet::only(Volume(0));
+        assert_eq!(choose(&mut cache, skipped), VolumeSet::only(Volume(1)));
+        let blocks = &cache.world.shards[0].tiers.blocks;
+        assert_eq!(keys.map(|key| blocks[blocks.entry_of(key)].is_unreadable()), [true, false]);
+    }
+
+    #[test]
     fn carrying_on_and_inserting_again_end_before_another_cleaning_begins() {
         let key = BlockKey::new(Volume(0), 3);
         let mut cache = holding(&[key]);
@@ -424,6 +436,57 @@ mod tests {
         assert_eq!(step, CarryState::Done);
         destager.append_end();
         assert_eq!(choose(&mut cache, EMPTY), VolumeSet::only(Volume(0)));
+    }
+
+    /// Goal: a failed read makes a record unreadable only if that record is still the block's, and owed. Method: it is
+    /// replaced, or marked clean, while it is read to be carried on.
+    #[test]
+    fn a_record_that_is_gone_when_its_read_fails_makes_no_other_unreadable() {
+        let key = BlockKey::new(Volume(0), 3);
+        for (replaced, synced) in [(false, false), (true, false), (false, true)] {
+            let mut cache = holding(&[key]);
+            let context = &mut shard_context!(cache.world);
+            let Shard { destager, tiers, recovery, .. } = &mut cache.world.shards[0];
+            let id = tiers.blocks.entry_of(key);
+            let position = tiers.blocks[id].position().expect("it has a record");
+            destager.carry_begin(tiers, RegionIndex(0), VolumeSet::only(Volume(0)));
+            assert_eq!(destager.carry_step(tiers, context), CarryState::Busy);
+            let t = tiers.blocks[id].transfer().expect("its record is being read");
+            if replaced {
+                let position = Position(position.0 + 100);
+                let (valid, dirty) = (Granules(1), Granules(1));
+                let record = FlashRecord { position, checksum: 0, valid, dirty };
+                recovery.record(tiers, context, key, record);
+            }
+            if synced {
+                tiers.blocks[id].note_destaged();
+                tiers.flash.end_destage(&mut tiers.blocks, context, id, true);
+            }
+            let failed = Err(IoError::Device);
+            assert!(destager.carry_read(tiers, context, t, position, failed), "its read has ended");
+            let kept = !replaced && !synced;
+            assert_eq!(tiers.blocks[id].is_unreadable(), kept);
+            assert_eq!(tiers.flash.unreadable(&tiers.blocks).count(), usize::from(kept));
+            assert_eq!(destager.carry_no_more(), !kept, "the region keeps what is unreadable");
+        }
+    }
+
+    /// A late store may have taken the record, and have been synced, although flash cannot be read.
+    #[test]
+    fn a_record_that_its_store_has_is_not_reported_as_unreadable() {
+        let key = BlockKey::new(Volume(0), 3);
+        for synced in [false, true] {
+            let mut cache = holding(&[key]);
+            let context = &mut shard_context!(cache.world);
+            let Shard { tiers, .. } = &mut cache.world.shards[0];
+            let id = tiers.blocks.entry_of(key);
+            let position = tiers.blocks[id].position().expect("it has a record");
+            tiers.blocks[id].note_destaged();
+            assert!(tiers.flash.note_unreadable(&mut tiers.blocks, key, position));
+            tiers.flash.end_destage(&mut tiers.blocks, context, id, synced);
+            assert_eq!(tiers.blocks[id].is_unreadable(), !synced);
+            assert_eq!(tiers.flash.unreadable(&tiers.blocks).count(), usize::from(!synced));
+        }
     }
 
     #[test]

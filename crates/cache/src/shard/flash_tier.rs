@@ -11,7 +11,7 @@ mod slots_layout;
 mod unreadable;
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Granules, Log, RegionIndex};
+use forebay_flash::{BlockKey, Granules, Log, Position, RegionIndex};
 use forebay_replacement::{Offer, Queues};
 
 use self::log_layout::LogLayout;
@@ -20,7 +20,7 @@ pub(super) use self::slots_layout::IfEvicted;
 use self::slots_layout::SlotsLayout;
 use self::unreadable::UnreadableEntries;
 use super::blocks::{Blocks, FlashRecord};
-use super::entry::{DESTAGED, DOUBTFUL, EntryId, UNREADABLE};
+use super::entry::EntryId;
 use super::{LogAccess, ShardContext};
 use crate::config::{CacheConfig, FlashLayout};
 use crate::shard::tiers::ShardSizes;
@@ -204,8 +204,8 @@ impl FlashTier {
         id: EntryId,
         synced: bool,
     ) {
-        if blocks[id].has(DESTAGED) {
-            blocks[id].clear(DESTAGED);
+        if blocks[id].is_destaged() {
+            blocks[id].end_destage();
             if synced {
                 self.settled(blocks, context, id);
             }
@@ -233,7 +233,7 @@ impl FlashTier {
         context: &mut ShardContext<'_>,
         id: EntryId,
     ) {
-        blocks[id].clear(DOUBTFUL);
+        blocks[id].trust();
         if blocks[id].position().is_some() {
             assert!(blocks[id].flash_dirty().is_empty(), "a dirty record would be voided");
             self.set_record(blocks, context, id, None);
@@ -276,7 +276,7 @@ impl FlashTier {
     ) -> bool {
         let e = &blocks[id];
         let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
-        let forget = !holds && (!e.has(DOUBTFUL) || context.flash.is_without(e.key()));
+        let forget = !holds && (!e.is_doubtful() || context.flash.is_without(e.key()));
         if forget {
             if let Some(slots) = self.slots_mut() {
                 slots.forget(blocks, id);
@@ -294,13 +294,20 @@ impl FlashTier {
         self.unreadable.iter(blocks)
     }
 
-    /// The block's record could not be read.
-    pub fn note_unreadable(&mut self, blocks: &mut Blocks, key: BlockKey) {
-        if let Some(id) = blocks.find(key) {
-            blocks[id].set(UNREADABLE);
-            self.update_residence(blocks, id, IfEvicted::Leaves);
-        }
+    /// The record of the block at `position` could not be read. Returns whether its store still needs it: a newer
+    /// record may have replaced it meanwhile, or the store may have it by now.
+    pub fn note_unreadable(
+        &mut self,
+        blocks: &mut Blocks,
+        key: BlockKey,
+        position: Position,
+    ) -> bool {
+        let owed = |&id: &EntryId| !blocks[id].owed().is_empty();
+        let Some(id) = blocks.find_at(key, position).filter(owed) else { return false };
+        blocks[id].note_unreadable();
+        self.update_residence(blocks, id, IfEvicted::Leaves);
         self.unreadable.note(blocks, key);
+        true
     }
 
     // ---- admission ----
@@ -361,5 +368,43 @@ impl FlashTier {
     /// Whether the records with the highest worth are taken first.
     pub fn takes_hottest(&self) -> bool {
         matches!(&self.layout, TierLayout::Log(log) if log.takes_hottest())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::Volume;
+    use forebay_effect::IoError;
+
+    use super::*;
+    use crate::byte_range::ByteRange;
+    use crate::shard::Shard;
+    use crate::shard::destager::tests::holding;
+    use crate::shard::transfer::TransferKind;
+    use crate::world::shard_context;
+
+    /// Goal: a block is not written directly while a start may find a record of it that its entry does not name.
+    /// Method: the log refuses the block's append, and its records are void later.
+    #[test]
+    fn a_block_that_the_log_may_have_is_bound_until_its_records_are_void() {
+        let key = BlockKey::new(Volume(0), 3);
+        let mut cache = holding(&[]);
+        cache.world.flash.close();
+        let context = &mut shard_context!(cache.world);
+        let shard = &mut cache.world.shards[0];
+        let Shard { tiers, .. } = shard;
+        let id = tiers.blocks.insert(key).expect("the index has room");
+        let (valid, dirty) = (Granules(1), Granules::EMPTY);
+        let kind = TransferKind::Append { valid, dirty };
+        let range = ByteRange::EMPTY;
+        let t = tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, range);
+        shard.append_failed(context, t, IoError::Device);
+        let Shard { tiers, .. } = shard;
+        let kept = tiers.blocks.find(key);
+        assert_eq!(kept, Some(id), "the entry says that there may be a record");
+        assert!(tiers.blocks[id].is_bound() && !tiers.blocks[id].is_dirty());
+        tiers.flash.forget_record(&mut tiers.blocks, context, id);
+        assert!(!tiers.blocks[id].is_bound());
+        assert!(tiers.flash.forget_if_empty(&mut tiers.blocks, context, id));
     }
 }

@@ -2,7 +2,7 @@
 //! leave DRAM for the log or, without a log, for the backing store.
 
 use super::blocks::Blocks;
-use super::entry::{EntryId, FLUSHING};
+use super::entry::EntryId;
 use forebay_block::{PerVolume, Volume};
 
 /// The state of a shard's part of a flush.
@@ -58,11 +58,24 @@ impl Flushes {
 
     /// A block that the flush may wait for has been handed on, or could not be.
     pub fn covered(&mut self, blocks: &mut Blocks, id: EntryId, ok: bool) {
-        if blocks[id].has(FLUSHING) {
-            blocks[id].clear(FLUSHING);
+        if blocks[id].is_flushing() {
+            blocks[id].end_flush();
             let flush = &mut self.0[blocks[id].key().volume()];
             flush.waiting -= 1;
             flush.failed |= !ok;
+        }
+    }
+
+    /// Checks, between calls, that each flush waits for as many blocks as say so, by volume.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn check(&self, waiting: &PerVolume<u32>) {
+        for (volume, flush) in self.0.iter() {
+            assert_eq!(
+                flush.waiting, waiting[volume],
+                "blocks that the flush of {volume:?} waits for"
+            );
         }
     }
 

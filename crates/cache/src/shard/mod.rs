@@ -22,6 +22,7 @@
 //! Consecutive blocks of one request that need the same kind of transfer share one, a *run*.
 
 mod blocks;
+mod check;
 mod complete;
 mod destager;
 mod dram;
@@ -56,11 +57,11 @@ use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::Mode;
 pub(crate) use blocks::{FlashRecord, RegionMove, entry};
+pub(crate) use check::check_blocks;
 use destager::Destager;
 pub(crate) use destager::owed;
 pub(crate) use destager::{CarryState, JobState, Target};
 pub(crate) use entry::EntryId;
-use entry::UNREADABLE;
 pub(crate) use flash_tier::{Forgotten, MoveState};
 pub(crate) use log_access::LogAccess;
 pub(crate) use piece::{Once, Piece};
@@ -265,7 +266,7 @@ impl Shard {
     /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
     pub fn region_is_dirty_but(&self, region: RegionIndex, volumes: VolumeSet) -> bool {
         let other =
-            |e: &entry::Entry| !e.owed().is_empty() && !e.has(UNREADABLE) && !volumes.has(e.key());
+            |e: &entry::Entry| !e.owed().is_empty() && !e.is_unreadable() && !volumes.has(e.key());
         self.tiers.blocks.region_has_dirty(region, other)
     }
 

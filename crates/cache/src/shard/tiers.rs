@@ -81,6 +81,9 @@ pub(crate) struct Tiers {
     pub flushes: Flushes,
     pub lines: Lines,
     pub room: Room,
+    /// The block whose extent has just been marked durably, while its transfer ends: the mark is good for the step
+    /// that the block then takes, in the same call.
+    pub marked: Option<BlockKey>,
 }
 
 impl Tiers {
@@ -109,12 +112,14 @@ impl Tiers {
             flushes: Flushes::default(),
             lines: Lines::new(config),
             room: Room::default(),
+            marked: None,
         }
     }
 
     /// The parts that decide which blocks enter flash.
     fn admitter(&mut self) -> Admitter<'_> {
-        Admitter { blocks: &self.blocks, dram: &mut self.dram, flash: &self.flash }
+        let Tiers { blocks, dram, flash, marked, .. } = self;
+        Admitter { blocks, dram, flash, marked: *marked }
     }
 
     /// Fetches the lines that are wanted.
@@ -272,6 +277,11 @@ impl Tiers {
             self.dram.enter_for(local, key, piece, known);
             self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
+    }
+
+    /// Whether the extent of the block has just been marked: see [`Tiers::marked`].
+    fn is_marked(&self, key: BlockKey) -> bool {
+        self.marked == Some(key)
     }
 
     /// Whether the block is in memory only in transit to a client or to flash.

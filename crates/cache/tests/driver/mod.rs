@@ -81,6 +81,7 @@ impl Driver {
         if let Some(before) = before {
             assert_eq!(before, self.cache.describe(), "a turn without work changes something");
         }
+        self.cache.check_blocks();
     }
 
     pub fn request(&mut self, op: Op, flags: Flags, offset: u64, length: u64) -> u64 {

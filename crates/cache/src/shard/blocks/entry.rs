@@ -1,5 +1,7 @@
 //! The state of one cached block, in 28 bytes.
 
+mod flags;
+
 use forebay_flash::{BlockKey, Granules, Position};
 
 use crate::shard::frames::Frame;
@@ -30,31 +32,6 @@ pub(crate) const TRANSFERS_MAX: u32 = TRANSFER_NONE;
 /// Flag in the number of a frame: reads are answered from the frame without a call.
 pub(crate) const PUBLISHED: u32 = 1 << 31;
 
-/// The block has left the replacement list and releases its frame when nothing is in flight. Only
-/// `transitions.rs` changes it.
-pub(super) const LEAVING: u8 = 1;
-/// An append is due as soon as the current transfer ends.
-pub(crate) const WANTS_APPEND: u8 = 2;
-/// The flush in progress waits for this block.
-pub(crate) const FLUSHING: u8 = 4;
-/// The frame is in the dirty list.
-pub(crate) const IN_DIRTY_LIST: u8 = 8;
-
-/// The record's dirty granules are on the backing store, but not yet synced.
-pub(crate) const DESTAGED: u8 = 16;
-/// The block's extent was durably marked as active for the next step.
-pub(crate) const MARKED: u8 = 32;
-
-/// A start may find a record of the block that the entry does not name: the log has failed, either while it
-/// appended the block, or before a tombstone made the record void. The block must not be written directly until
-/// its records are void ([`FlashTier::forget_record`](crate::shard::flash_tier::FlashTier::forget_record)). (While
-/// the log is making a record void, the block has a transfer, `TransferKind::Activate`, and no record.)
-pub(crate) const DOUBTFUL: u8 = 64;
-
-/// The record is dirty and could not be read from flash. Cleaning skips it until its region is
-/// requested again.
-pub(crate) const UNREADABLE: u8 = 128;
-
 /// The state of one cached block.
 ///
 /// Only `transitions.rs` changes the four sets of granules. `valid` and `dirty` describe the
@@ -75,9 +52,11 @@ pub(crate) struct Entry {
     pub(super) dirty: Granules,
     pub(super) flash_valid: Granules,
     pub(super) flash_dirty: Granules,
-    /// Current transfer (24 bits) and flags (8 bits).
+    /// Current transfer (24 bits) and flags (8 bits, see `flags.rs`).
     state: u32,
 }
+
+const _: () = assert!(size_of::<Entry>() == 28, "an index has millions of entries");
 
 impl Entry {
     const VACANT: Entry = Entry {
@@ -164,22 +143,14 @@ impl Entry {
         self.state = (self.state & !TRANSFER_NONE) | t;
     }
 
-    pub fn has(&self, flag: u8) -> bool {
-        self.state >> TRANSFER_BITS & u32::from(flag) != 0
-    }
-
-    pub fn set(&mut self, flag: u8) {
-        self.state |= u32::from(flag) << TRANSFER_BITS;
-    }
-
-    pub fn clear(&mut self, flag: u8) {
-        self.state &= !(u32::from(flag) << TRANSFER_BITS);
-    }
-
-    /// Whether the block has left the replacement list and releases its frame when nothing is in flight.
     #[inline]
-    pub fn is_leaving(&self) -> bool {
-        self.has(LEAVING)
+    fn flags(&self) -> u8 {
+        (self.state >> TRANSFER_BITS) as u8
+    }
+
+    #[inline]
+    fn set_flags(&mut self, flags: u8) {
+        self.state = self.state & TRANSFER_NONE | u32::from(flags) << TRANSFER_BITS;
     }
 
     /// Granules that the frame holds.
@@ -228,18 +199,18 @@ impl Entry {
 
     /// The record, if it is dirty.
     #[inline]
-    pub(super) fn dirty_record(&self) -> Option<Position> {
+    pub fn dirty_record(&self) -> Option<Position> {
         self.position().filter(|_| !self.flash_dirty.is_empty())
     }
 
     /// Whether the block is dirty, or a start could find a record of it.
     pub fn is_bound(&self) -> bool {
-        self.position != NONE || !self.dirty.is_empty() || self.has(DOUBTFUL)
+        self.position != NONE || !self.dirty.is_empty() || self.is_doubtful()
     }
 
     /// Whether the block is in memory, clean, without a record and without a transfer, and stays so for now.
     pub fn rests(&self) -> bool {
-        let pending = self.is_leaving() || self.has(WANTS_APPEND) || self.has(DOUBTFUL);
+        let pending = self.is_leaving() || self.is_append_due() || self.is_doubtful();
         let idle = self.transfer().is_none() && self.position().is_none() && !pending;
         idle && self.frame().is_some() && !self.valid.is_empty() && self.dirty.is_empty()
     }

@@ -39,7 +39,7 @@ use forebay_block::Volume;
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Granules, Position, RegionIndex};
 
-use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, UNREADABLE};
+use super::entry::{Entry, EntryId};
 use super::{Blocks, FlashRecord, RegionMove};
 use crate::shard::ShardContext;
 use crate::shard::frames::Frame;
@@ -79,7 +79,7 @@ impl Blocks {
     /// flight.
     #[inline]
     pub fn leaves(&mut self, id: EntryId) {
-        self.index[id].set(LEAVING);
+        self.index[id].leave();
     }
 
     /// The block gets a frame in which it only passes through memory.
@@ -90,7 +90,7 @@ impl Blocks {
 
     /// The block, which was leaving, stays in memory.
     pub fn stays(&mut self, id: EntryId) {
-        self.index[id].clear(LEAVING);
+        self.index[id].stay();
     }
 
     /// The block leaves its frame, which it returns and which is free.
@@ -98,11 +98,10 @@ impl Blocks {
     pub fn left(&mut self, id: EntryId) -> Frame {
         let e = &mut self.index[id];
         let frame = e.frame().expect("a frame to release");
-        assert!(e.dirty.is_empty(), "a dirty frame released");
-        assert!(!e.has(IN_DIRTY_LIST));
+        assert!(e.dirty.is_empty() && !e.is_listed(), "a dirty frame released");
+        e.stay();
         e.set_frame(None);
         e.valid = Granules::EMPTY;
-        e.clear(LEAVING);
         self.frames.release(frame);
         frame
     }
@@ -127,7 +126,7 @@ impl Blocks {
             self.regions.unlist(&mut self.index, id, region_of(context, old));
         }
         self.store(context, id, |e| {
-            e.clear(DESTAGED | UNREADABLE);
+            e.forget_tries();
             e.dirty &= !taken;
             e.set_position(to.map(|record| record.position));
             (e.flash_valid, e.flash_dirty) = to
@@ -163,7 +162,10 @@ impl Blocks {
 
     /// The backing store durably has all that the block's record holds. Lost granules stay dirty.
     pub fn settled(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        self.store(context, id, |e| e.flash_dirty = e.lost_on_flash());
+        self.store(context, id, |e| {
+            e.forget_tries();
+            e.flash_dirty = e.lost_on_flash();
+        });
     }
 
     // ---- what follows from the granules ----
@@ -232,8 +234,8 @@ impl Blocks {
     #[inline]
     fn list_dirty(&mut self, id: EntryId) {
         let e = &mut self.index[id];
-        if !e.has(IN_DIRTY_LIST) {
-            e.set(IN_DIRTY_LIST);
+        if !e.is_listed() {
+            e.list();
             let frame = e.frame().expect("dirty granules are in a frame");
             self.frames.push_dirty(frame, e.key().volume());
         }
@@ -243,8 +245,8 @@ impl Blocks {
     #[inline]
     pub fn unlist_dirty(&mut self, id: EntryId) {
         let e = &mut self.index[id];
-        if e.has(IN_DIRTY_LIST) {
-            e.clear(IN_DIRTY_LIST);
+        if e.is_listed() {
+            e.unlist();
             let frame = e.frame().expect("dirty granules are in a frame");
             self.frames.remove_dirty(frame, e.key().volume());
         }

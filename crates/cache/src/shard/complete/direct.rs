@@ -2,7 +2,6 @@
 
 use forebay_effect::{Effect, Outcome, Place};
 
-use crate::shard::entry::{FLUSHING, WANTS_APPEND};
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::{Transfer, TransferKind};
 use crate::shard::{Shard, ShardContext};
@@ -50,10 +49,10 @@ pub(super) fn destaged(
         }
         if result.is_err() && to_log {
             // Flash takes it after all; at once if a flush waits for it.
-            if tiers.blocks[id].has(FLUSHING) {
-                tiers.blocks[id].set(WANTS_APPEND);
+            if tiers.blocks[id].is_flushing() {
+                tiers.blocks[id].want_append();
             }
-        } else if tiers.blocks[id].has(FLUSHING) {
+        } else if tiers.blocks[id].is_flushing() {
             tiers.flushes.covered(&mut tiers.blocks, id, result.is_ok());
         }
     });

@@ -136,7 +136,6 @@ mod tests {
     use crate::byte_range::ByteRange;
     use crate::cache::Cache;
     use crate::shard::Shard;
-    use crate::shard::entry::DESTAGED;
     use crate::shard::frames::Frame;
     use crate::world::shard_context;
 
@@ -182,7 +181,7 @@ mod tests {
         for &key in keys().as_flattened() {
             let blocks = &mut cache.world.shards[0].tiers.blocks;
             let id = blocks.find(key).expect("it has a record");
-            blocks[id].set(DESTAGED);
+            blocks[id].note_destaged();
         }
         let owed =
             |cache: &Cache| [cleaned, late, later].map(|keys| keys.map(|key| is_owed(cache, key)));
@@ -204,10 +203,10 @@ mod tests {
         part(&mut cache, volume);
         let blocks = &mut cache.world.shards[0].tiers.blocks;
         let id = blocks.find(key).expect("it has a record");
-        blocks[id].set(DESTAGED);
+        blocks[id].note_destaged();
         mark_clean(&mut cache, volume, EMPTY);
         assert!(is_owed(&cache, key));
-        assert!(!cache.world.shards[0].tiers.blocks[id].has(DESTAGED), "it is destaged again");
+        assert!(!cache.world.shards[0].tiers.blocks[id].is_destaged(), "it is destaged again");
     }
 
     /// A record that no job has looked at belongs to the next cleaning.

@@ -23,7 +23,7 @@ use super::{Destager, owed};
 use crate::byte_range::ByteRange;
 use crate::shard::ShardContext;
 use crate::shard::blocks::{FlashRecord, RegionMove};
-use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
+use crate::shard::entry::{Entry, EntryId};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::TransferKind;
@@ -112,7 +112,7 @@ impl Destager {
         for id in tiers.blocks.blocks_of(region) {
             let e = &tiers.blocks[id];
             if let (true, Some(position)) = (!e.flash_dirty().is_empty(), e.position()) {
-                let hopeless = e.owed().is_empty() || e.has(UNREADABLE);
+                let hopeless = e.owed().is_empty() || e.is_unreadable();
                 let fails = failing.has(e.key());
                 assert!(hopeless || fails, "readable data would be given up as lost");
                 self.chosen.push((e.key(), position));
@@ -152,8 +152,7 @@ impl Destager {
         !core::mem::replace(self.state.unread(), true)
     }
 
-    /// The cleaning no longer appends records of this region again: all that it could are done, or
-    /// the log has failed.
+    /// The cleaning no longer appends records of this region again: all that it could are done, or the log has failed.
     pub fn append_end(&mut self) {
         self.state.enter(DestagerState::Idle);
     }
@@ -298,9 +297,11 @@ impl Destager {
             hand_on(tiers, context, t, frame, self.carrying.purpose);
             return false;
         }
-        if end.is_err() && self.carrying.purpose == Purpose::CarryOn {
+        if end.is_err()
+            && self.carrying.purpose == Purpose::CarryOn
+            && tiers.flash.note_unreadable(&mut tiers.blocks, key, position)
+        {
             self.state.note_unread();
-            tiers.flash.note_unreadable(&mut tiers.blocks, key);
         }
         self.carrying.blocks.retain(|&carried| carried != key);
         true
@@ -448,7 +449,7 @@ fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     (idle || sabotage.is(Bug::ReinsertedOverNewer))
         && e.flash_dirty().is_empty()
         && !e.flash_valid().is_empty()
-        && !e.has(DOUBTFUL)
+        && !e.is_doubtful()
 }
 
 /// Whether the block's record can be carried on now, by a transfer of its `own`. It can while a
@@ -495,5 +496,5 @@ fn hand_on(
 
 /// Whether the carried entry only says that the record is lost.
 pub(super) fn is_lost(e: &Entry) -> bool {
-    e.owed().is_empty() || e.has(UNREADABLE)
+    e.owed().is_empty() || e.is_unreadable()
 }

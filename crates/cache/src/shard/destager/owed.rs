@@ -4,7 +4,7 @@ use forebay_flash::{Geometry, RegionIndex};
 
 use super::carry::is_lost;
 use crate::shard::Shard;
-use crate::shard::entry::{DESTAGED, Entry, UNREADABLE};
+use crate::shard::entry::Entry;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
@@ -43,7 +43,7 @@ pub(crate) fn needs(
     let block = geometry.block_pages();
     for e in tiers.blocks.blocks_of(region).map(|id| &tiers.blocks[id]) {
         let carries = carried.has(e.key());
-        if e.flash_dirty().is_empty() || settles && e.has(DESTAGED) && !carries {
+        if e.flash_dirty().is_empty() || settles && e.is_destaged() && !carries {
             continue;
         }
         if is_lost(e) {
@@ -89,7 +89,7 @@ pub(crate) fn has_ready(shard: &Shard, region: RegionIndex, but: VolumeSet) -> b
         // A record can also be destaged during an append of its block, since the append may itself wait for room.
         let append =
             |t: TransferIndex| matches!(tiers.transfers[t].kind, TransferKind::Append { .. });
-        let free = e.transfer().is_none_or(append) && !e.has(DESTAGED | UNREADABLE);
+        let free = e.transfer().is_none_or(append) && !e.is_tried();
         !e.owed().is_empty() && free && !but.has(e.key())
     })
 }

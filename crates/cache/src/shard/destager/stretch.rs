@@ -14,7 +14,7 @@ use super::state::Job;
 use super::writes::Writes;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
-use crate::shard::entry::{DESTAGED, EntryId, UNREADABLE, WANTS_APPEND};
+use crate::shard::entry::EntryId;
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::TransferKind;
@@ -223,14 +223,14 @@ impl Writes {
             if newer && context.flash.logs(key) {
                 // What is newer has to be on flash before it is on the backing store: the next start may find
                 // the record whole, and then it would count as clean. A newer one takes its place.
-                tiers.blocks[id].set(WANTS_APPEND);
+                tiers.blocks[id].want_append();
             } else if let (true, Some(frame)) = (there, e.frame()) {
                 self.destage_from_frame(tiers, context, t, frame);
                 return None;
             }
         }
         if !overtaken {
-            tiers.flash.note_unreadable(&mut tiers.blocks, key);
+            tiers.flash.note_unreadable(&mut tiers.blocks, key, position);
         }
         job.unreadable |= !overtaken;
         let stretch = tiers.transfers[t].stretch;
@@ -387,7 +387,7 @@ impl Writes {
 /// Whether the chosen record is still the newest, dirty and writable.
 pub(super) fn is_owed(tiers: &Tiers, job: &Job, id: EntryId, position: Position) -> bool {
     let e = &tiers.blocks[id];
-    let tried = e.has(DESTAGED | UNREADABLE) || job.leaves_out(e.key());
+    let tried = e.is_tried() || job.leaves_out(e.key());
     !e.owed().is_empty() && !tried && e.position() == Some(position)
 }
 

@@ -13,7 +13,7 @@ use crate::budget::CallBudget;
 use crate::config::{CacheConfig, FlashConfig, SlotsConfig};
 use crate::shard::RegionMove;
 use crate::shard::blocks::Blocks;
-use crate::shard::entry::{EntryId, UNREADABLE};
+use crate::shard::entry::EntryId;
 use crate::shard::tiers::ShardSizes;
 use crate::shard::transfer::TransferKind;
 use crate::shard::transfers::Transfers;
@@ -170,7 +170,7 @@ impl SlotsLayout {
         let pinned = !e.flash_dirty().is_empty() && self.pinned.has(e.key());
         let to = if !record && !on_its_way {
             Residence::Uncounted
-        } else if e.has(UNREADABLE) || pinned {
+        } else if e.is_unreadable() || pinned {
             Residence::Pinned
         } else if flash.residence(id) == Residence::Leaving && evicted == IfEvicted::Leaves {
             Residence::Leaving

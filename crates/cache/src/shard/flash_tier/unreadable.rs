@@ -4,7 +4,7 @@ use forebay_flash::BlockKey;
 
 use crate::shard::UNREADABLE_MAX;
 use crate::shard::blocks::Blocks;
-use crate::shard::entry::{Entry, UNREADABLE};
+use crate::shard::entry::Entry;
 
 /// At most [`UNREADABLE_MAX`] of those that cleaning has found.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl UnreadableEntries {
 }
 
 fn is_unreadable(blocks: &Blocks, key: BlockKey) -> bool {
-    let still = |e: &Entry| e.has(UNREADABLE) || !e.lost_on_flash().is_empty();
+    let still = |e: &Entry| e.is_unreadable() || !e.lost_on_flash().is_empty();
     blocks.find(key).is_some_and(|id| still(&blocks[id]))
 }
 
@@ -44,25 +44,26 @@ mod tests {
     use forebay_block::Volume;
 
     use super::*;
-    use crate::{Cache, CacheConfig};
+    use crate::shard::destager::tests::holding;
 
     #[test]
     fn a_block_that_was_written_again_gives_its_place_to_another() {
         let most = UNREADABLE_MAX as u64;
-        let mut cache = Cache::new(CacheConfig::dram_only(2 * UNREADABLE_MAX as u32));
+        let keys: Vec<_> = (0..most + 2).map(|n| BlockKey::new(Volume(0), n)).collect();
+        let mut cache = holding(&keys);
         let blocks = &mut cache.world.shards[0].tiers.blocks;
         let mut unreadable = UnreadableEntries::new();
         let mut note = |blocks: &mut Blocks, n: u64| {
             let key = BlockKey::new(Volume(0), n);
-            let id = blocks.find_or_insert(key).expect("the index has room");
-            blocks[id].set(UNREADABLE);
+            let id = blocks.entry_of(key);
+            blocks[id].note_unreadable();
             unreadable.note(blocks, key);
             unreadable.iter(blocks).any(|named| named == key)
         };
         assert!((0..most).all(|n| note(blocks, n)));
         assert!(!note(blocks, most), "all places are taken");
         let first = blocks.entry_of(BlockKey::new(Volume(0), 0));
-        blocks[first].clear(UNREADABLE);
+        blocks[first].retry_unreadable();
         assert!(note(blocks, most + 1));
         assert_eq!(unreadable.iter(blocks).count() as u64, most);
     }

@@ -9,7 +9,7 @@ use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
 use crate::shard::dram::Dram;
-use crate::shard::entry::{DOUBTFUL, EntryId, MARKED};
+use crate::shard::entry::EntryId;
 use crate::shard::flash_tier::FlashTier;
 
 /// The parts that decide on admission, always together: what is known of the block, how often it was
@@ -18,6 +18,8 @@ pub(super) struct Admitter<'a> {
     pub blocks: &'a Blocks,
     pub dram: &'a mut Dram,
     pub flash: &'a FlashTier,
+    /// See [`Tiers::marked`](super::Tiers::marked).
+    pub marked: Option<BlockKey>,
 }
 
 impl Admitter<'_> {
@@ -42,7 +44,7 @@ impl Admitter<'_> {
             return has;
         }
         // A marked block was admitted before its extent was marked.
-        if !self.dram.has_admission() || e.position().is_some() || e.has(MARKED) {
+        if !self.dram.has_admission() || e.position().is_some() || self.marked == Some(key) {
             return true;
         }
         let offer = self.flash.offer(context);
@@ -68,7 +70,7 @@ impl Admitter<'_> {
         let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
         let frame = self.blocks.local(frame);
         let transit = self.dram.is_in_transit(frame);
-        let free = e.position().is_none() && !e.has(DOUBTFUL) && !transit;
+        let free = e.position().is_none() && !e.is_doubtful() && !transit;
         if !self.filters_written(context)
             || !free
             || !context.flash.logs(key)

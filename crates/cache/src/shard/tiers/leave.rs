@@ -10,7 +10,7 @@ use super::admit::takes_only_clean;
 use crate::byte_range::ByteRange;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
-use crate::shard::entry::{EntryId, FLUSHING, MARKED, WANTS_APPEND};
+use crate::shard::entry::EntryId;
 use crate::shard::flush::FlushState;
 use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
@@ -42,7 +42,7 @@ impl Tiers {
         // A block in transit does not enter flash while its store owes a sync: its record would have to count
         // as dirty, or its extent would have to be marked. No block waits for a mark that a failing store delays.
         let owes = self.blocks.owes_sync(context, e.key());
-        let waits = !e.has(MARKED)
+        let waits = !self.is_marked(e.key())
             && !context.writes_back(e.key())
             && context.log.get().is_some_and(|log| !log.has_mark(e.key()))
             && !context.volumes.conditions.all_take_writes();
@@ -57,12 +57,13 @@ impl Tiers {
             if !context.writes_back(e.key()) && owes {
                 // The backing store may yet lose what this frame holds. In an extent marked as
                 // active the record is not trusted after a power cut.
-                if !e.has(MARKED) {
+                if !self.is_marked(e.key()) {
                     self.transfers.mark(&mut self.blocks, context, id, false);
                     return;
                 }
             }
-            self.blocks[id].clear(MARKED);
+            let key = self.blocks[id].key();
+            self.marked.take_if(|marked| *marked == key);
             match promoted {
                 true => context.stats.queue_promotions += 1,
                 false => context.stats.demotions += 1,
@@ -92,7 +93,7 @@ impl Tiers {
             self.flash.forget_record(&mut self.blocks, context, id);
         }
         // It stays in the dirty list until it is written, so that a flush knows to wait for it.
-        self.blocks[id].clear(WANTS_APPEND);
+        self.blocks[id].take_append();
         self.transfers.destage(&mut self.blocks, context, id)
     }
 
@@ -102,8 +103,8 @@ impl Tiers {
         if self.blocks[id].transfer().is_some() {
             return;
         }
-        if self.blocks[id].has(WANTS_APPEND) {
-            self.blocks[id].clear(WANTS_APPEND);
+        if self.blocks[id].is_append_due() {
+            self.blocks[id].take_append();
             if self.blocks[id].dirty().is_empty() {
                 self.flushes.covered(&mut self.blocks, id, true);
             } else if context.flash.logs(self.blocks[id].key()) {
@@ -140,7 +141,10 @@ impl Tiers {
                 // It is destaged already, or is appended when the current transfer ends.
                 let destaging = matches!(self.transfers[t].kind, TransferKind::Destage { .. });
                 self.blocks.unlist_dirty(id);
-                self.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
+                if !destaging {
+                    self.blocks[id].want_append();
+                }
+                self.blocks[id].begin_flush();
                 self.flushes.wait_for_one(volume);
             } else if context.flash.logs(self.blocks[id].key()) {
                 if self.append(context, id, true).is_none() {
@@ -149,7 +153,7 @@ impl Tiers {
                     self.blocks.unmark_dirty(volume);
                 }
             } else {
-                self.blocks[id].set(FLUSHING);
+                self.blocks[id].begin_flush();
                 self.flushes.wait_for_one(volume);
                 self.blocks.unlist_dirty(id);
                 self.destage(context, id);
@@ -213,7 +217,7 @@ impl Tiers {
         let t =
             self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, ByteRange::EMPTY);
         self.blocks.unlist_dirty(id);
-        self.blocks[id].clear(WANTS_APPEND);
+        self.blocks[id].take_append();
         let ticket = self.transfers.ticket(t);
         log.append(Append { ticket, key, valid, dirty, frame, urgent });
         // The sync that follows a flush covers what was handed to the log.
@@ -249,6 +253,45 @@ impl Tiers {
             && self.admitter().admits(context, id)
         {
             context.stats.entered_when_read += u64::from(self.append(context, id, false).is_some());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_flash::Granules;
+
+    use super::*;
+    use crate::shard::Shard;
+    use crate::shard::destager::tests::holding;
+    use crate::world::shard_context;
+
+    /// Goal: a flush that finds a block busy has it appended afterwards, unless its transfer writes the frame to the
+    /// store. Method: a dirty block in a transfer of either kind.
+    #[test]
+    fn a_flush_wants_an_append_of_a_busy_block_unless_it_is_being_destaged() {
+        let (volume, range) = (Volume(0), ByteRange::EMPTY);
+        let key = BlockKey::new(volume, 3);
+        for destages in [false, true] {
+            let mut cache = holding(&[]);
+            let context = &mut shard_context!(cache.world);
+            let Shard { tiers, .. } = &mut cache.world.shards[0];
+            let id = tiers.blocks.insert(key).expect("the index has room");
+            let frame = tiers.blocks.take_frame(id);
+            tiers.blocks[id].set_frame(frame);
+            tiers.blocks.dirtied(context, id, Granules(1));
+            let kind = match destages {
+                true => TransferKind::Destage { rest: Granules::EMPTY },
+                false => TransferKind::Fetch,
+            };
+            tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, range);
+            tiers.flushes.begin(&mut tiers.blocks, volume);
+            assert_eq!(tiers.flush_step(context, volume, 1), FlushState::Waiting);
+            assert!(tiers.blocks[id].is_flushing());
+            assert_eq!(tiers.blocks[id].is_append_due(), !destages);
+            assert_eq!(tiers.blocks[id].fault(destages), None);
+            tiers.flushes.covered(&mut tiers.blocks, id, true);
+            assert_eq!(tiers.flush_step(context, volume, 1), FlushState::Done { failed: false });
         }
     }
 }
