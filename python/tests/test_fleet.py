@@ -93,7 +93,9 @@ def test_names_of_volumes_may_have_commas_and_leading_dashes(tmp_path, scheduler
     home = tmp_path / "odd"
     home.mkdir()
     lines = ["fio version 2 iolog"]
-    lines += [f"{name} {action}" for name in ("a,b", "-c") for action in ("add", "open")]
+    lines += [
+        f"{name} {action}" for name in ("a,b", "-c") for action in ("add", "open")
+    ]
     lines += [f"{'-c' if n % 3 else 'a,b'} read {n % 7 * 4096} 4096" for n in range(90)]
     (home / "odd.log").write_text("\n".join(lines) + "\n")
     found = fleet(home, tmp_path / "out", scheduler=scheduler, budget="20%")
