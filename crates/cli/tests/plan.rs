@@ -423,7 +423,10 @@ fn flash_that_would_wear_out_is_left_out_by_name_and_the_front_and_the_sweep_agr
     }
     let text = forebay(&["plan", &trace, "--budget", "0.02", "--backing", "SlowHDD"]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("Not bought: ") && text.contains("one tier, same cost"), "{text}");
+    assert!(
+        text.contains("Rejected: ") && text.contains("tier 1 alone, at most this cost"),
+        "{text}"
+    );
     assert!(text.contains("ideal LRU"), "{text}");
 }
 
