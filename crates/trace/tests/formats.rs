@@ -126,7 +126,7 @@ fn a_truncated_binary_trace_says_how_much_of_it_is_whole() {
         let (requests, _, counters) = read(&bytes, &skip).unwrap();
         assert_eq!((requests.len(), counters.bad), (f.meaning.lines().count() - 1, 1));
         assert_eq!(records, requests.len() as u64 + counters.ignored, "{}", f.format);
-        assert!(message.contains(&format!("{records} whole records")), "{message}");
+        assert!(message.contains(&format!("{records} whole record")), "{message}");
     }
 }
 
