@@ -63,8 +63,8 @@ stop
 # The settings with which the tier and the store were set up have changed.
 cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; remember disk.img
 sed -i 's/^dram =/block_size = "8KiB"\ndram =/' forebay.toml
-refused 1 'block_size = 4096' serve
-refused 1 'block_size = 4096' "$FOREBAY" flash recover flash.img --config forebay.toml
+refused 1 'blocks of 4 KiB' serve
+refused 1 'blocks of 4 KiB' "$FOREBAY" flash recover flash.img --config forebay.toml
 untouched flash.img; untouched disk.img
 for layout in none tail; do
     config flash layout=$layout

@@ -106,9 +106,12 @@ pub struct ConfigArgs {
 /// Reads a configuration file; every error in it is bad usage (exit status 2).
 pub fn load_config(file: &Path) -> Result<Config, CliError> {
     Config::load(file).map_err(|error| {
-        CliError::usage(error)
-            .kept("nothing was opened or written")
-            .next("docs/configuration.md lists every key")
+        let unreadable = error.is_unreadable();
+        let error = CliError::usage(error).kept("nothing was opened or written");
+        match unreadable {
+            true => error.next("check the file name"),
+            false => error.next("docs/configuration.md lists every key"),
+        }
     })
 }
 

@@ -36,7 +36,7 @@ impl Context {
                 std::process::exit(1);
             }
             if !says_nothing.load(Ordering::SeqCst) {
-                note("stopping; a second signal exits immediately");
+                note("stopping; a second signal exits immediately, and may leave temporary files");
             }
         };
         let ignored = IgnoredSignals::now();

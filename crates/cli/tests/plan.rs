@@ -423,7 +423,10 @@ fn flash_that_would_wear_out_is_left_out_by_name_and_the_front_and_the_sweep_agr
     }
     let text = forebay(&["plan", &trace, "--budget", "0.02", "--backing", "SlowHDD"]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("Not bought: ") && text.contains("one tier, same cost"), "{text}");
+    assert!(
+        text.contains("Rejected: ") && text.contains("tier 1 alone, at most this cost"),
+        "{text}"
+    );
     assert!(text.contains("ideal LRU"), "{text}");
 }
 
@@ -465,7 +468,7 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
         (&["--budget", "5", "--backing", "SlowHHD"], "`SlowHDD`"),
         (&["--budget", "5", "--devices", devices], "line 3: unknown key `prize_usd`"),
         (&["--budget", "5", "--tiers", "FastDRAM", "--backing", "FastDRAM"], "no combination"),
-        (&["--budget", "5", "--sweep", "100000000000"], "is not in 1..=1000"),
+        (&["--budget", "5", "--sweep", "100000000000"], "give a number from 1 to 1000"),
         (&["--budget", "5", "--resume", "x"], "--resume needs --study"),
         (&["--budget", "5", "--evaluations", "9"], "--evaluations needs --method cydonia"),
         (&["--budget", "5", "--finalists", "9"], "--shortlist needs --evaluate simulate"),

@@ -274,7 +274,14 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
         problems.unless(
             whole,
             &key("size"),
-            format!("{size} is not a whole number of 512-byte sectors"),
+            match size.bytes() < 1 << 20 && size.bytes() > 0 {
+                true => format!(
+                    "{size} is not a whole number of 512-byte sectors; a size without a unit is in \
+                     bytes, so you may mean \"{}MiB\"",
+                    size.bytes()
+                ),
+                false => format!("{size} is not a whole number of 512-byte sectors"),
+            },
         );
         let most = Size(VOLUME_BYTES_MAX);
         let message = format!("{size} is too large: the maximum is {most}");

@@ -13,6 +13,13 @@ pub struct ConfigError {
     pub problems: Vec<Problem>,
 }
 
+impl ConfigError {
+    /// Whether the file itself could not be read, so that the problems concern no key and no line.
+    pub fn is_unreadable(&self) -> bool {
+        self.problems.iter().all(|problem| problem.key.is_empty() && problem.line.is_none())
+    }
+}
+
 /// One problem with a configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]

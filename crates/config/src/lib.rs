@@ -42,4 +42,4 @@ pub use error::{ConfigError, Problem};
 pub use mode::{FileMode, FileModeError};
 pub use schema::{Choice, Key, Nested, Table};
 pub use sections::*;
-pub use units::{Size, TimeSpan, UnitError};
+pub use units::{Size, TimeSpan, UnitError, distinct_sizes};

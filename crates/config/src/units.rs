@@ -103,6 +103,15 @@ impl fmt::Display for Size {
     }
 }
 
+/// Two different sizes as text, in bytes if rounding to units would make them look equal.
+pub fn distinct_sizes(one: u64, other: u64) -> [String; 2] {
+    let rounded = [Size(one).to_string(), Size(other).to_string()];
+    match rounded[0] == rounded[1] {
+        true => [format!("{one} bytes"), format!("{other} bytes")],
+        false => rounded,
+    }
+}
+
 impl TimeSpan {
     /// The time in nanoseconds.
     pub const fn nanos(self) -> Nanos {

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use forebay_config::Problem;
+use forebay_config::{Problem, Size, distinct_sizes};
 use forebay_device::file::OpenError;
 use forebay_device::nbd::NbdError;
 use forebay_device::{ArenaError, UnknownBackend};
@@ -161,8 +161,8 @@ pub enum EngineError {
     },
     /// The flash tier holds blocks of another size.
     #[error(
-        "{}: the flash tier was formatted with block_size = {found}, but the configuration says \
-         {wanted}; nothing was written", path.display()
+        "{}: the flash tier was formatted with blocks of {}, but block_size in the configuration is \
+         {}; nothing was written", path.display(), Size((*found).into()), Size((*wanted).into())
     )]
     BlockSize {
         /// The flash tier.
@@ -355,8 +355,8 @@ pub enum EngineError {
     },
     /// The backing store is too small.
     #[error(
-        "volume {volume}: {} is too small: it has {size} bytes and needs {needed}; nothing was \
-         written", path.display()
+        "volume {volume}: {} is too small: it has {} and needs {}; nothing was written",
+        path.display(), distinct_sizes(*size, *needed)[0], distinct_sizes(*size, *needed)[1]
     )]
     TooSmall {
         /// Name of the volume.
@@ -370,8 +370,8 @@ pub enum EngineError {
     },
     /// The device of the flash tier is too small.
     #[error(
-        "the flash tier {} is too small: it has {size} bytes, but flash.size is {needed}; nothing \
-         was written", path.display()
+        "the flash tier {} is too small: it has {}, but flash.size is {}; nothing was written",
+        path.display(), distinct_sizes(*size, *needed)[0], distinct_sizes(*size, *needed)[1]
     )]
     FlashTooSmall {
         /// The device or file.
@@ -441,8 +441,9 @@ pub enum EngineError {
     Stopping,
     /// DRAM cannot have this size while the server runs.
     #[error(
-        "this cache can use {least} to {most} bytes of DRAM, not {bytes}. The upper limit is the \
-         `cache.dram` that it started with; to raise it, change `cache.dram` and restart"
+        "this cache can use {} to {} of DRAM, not {}. The upper limit is the `cache.dram` that it \
+         started with; to raise it, change `cache.dram` and restart",
+        Size(*least), Size(*most), Size(*bytes)
     )]
     DramSize {
         /// The requested size.

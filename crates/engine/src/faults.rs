@@ -221,9 +221,10 @@ impl fmt::Display for Fault {
             }
             Fault::Jammed { failing } => write!(
                 f,
-                "flash is full of dirty blocks of failing backing stores (volumes {}): on all \
+                "flash is full of dirty blocks of failing backing stores (volume{} {}): on all \
                  volumes, writes to blocks that flash holds fail until one of these stores accepts \
                  writes again",
+                if failing.len() == 1 { "" } else { "s" },
                 failing.join(", ")
             ),
             Fault::Unjammed => f.write_str("flash has room for writes to all volumes again"),

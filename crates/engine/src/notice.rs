@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use forebay_config::distinct_sizes;
 use forebay_device::file::Notice;
 use forebay_flash::Older;
 
@@ -82,9 +83,11 @@ impl fmt::Display for EngineNotice {
             EngineNotice::Device(notice) => notice.fmt(f),
             EngineNotice::Formatted { path, key, formatted, configured } => write!(
                 f,
-                "{}: the flash tier keeps the {key} it was formatted with ({formatted} bytes); the \
-                 configured {key} ({configured} bytes) takes effect when you format the tier again",
-                path.display()
+                "{}: the flash tier keeps the {key} it was formatted with ({}); the configured \
+                 {key} ({}) takes effect when you format the tier again",
+                path.display(),
+                distinct_sizes(*formatted, *configured)[0],
+                distinct_sizes(*formatted, *configured)[1]
             ),
             EngineNotice::Changed { volume, path, released } => write!(
                 f,
@@ -123,8 +126,10 @@ impl fmt::Display for EngineNotice {
             ),
             EngineNotice::Memory { wanted, available } => write!(
                 f,
-                "cache.dram is {wanted} bytes, but only {available} bytes of memory are available: \
-                 the system may run out of memory as the cache fills"
+                "cache.dram is {}, but only {} of memory are available: the system may run out of \
+                 memory as the cache fills",
+                distinct_sizes(*wanted, *available)[0],
+                distinct_sizes(*wanted, *available)[1]
             ),
         }
     }

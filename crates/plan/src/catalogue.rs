@@ -1,6 +1,7 @@
 //! The catalogue: the devices that can be bought, and their combinations.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -71,7 +72,13 @@ impl Catalogue {
     /// If the file cannot be read, or is not a valid catalogue.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, PlanError> {
         let path = path.as_ref();
-        let failed = |source| PlanError::ReadCatalogue { path: path.to_path_buf(), source };
+        let failed = |error: io::Error| {
+            let source = match error.kind() {
+                ErrorKind::InvalidData => io::Error::new(error.kind(), "it is not a text file"),
+                _ => error,
+            };
+            PlanError::ReadCatalogue { path: path.to_path_buf(), source }
+        };
         Self::parse(&fs::read_to_string(path).map_err(failed)?)
     }
 

@@ -20,7 +20,8 @@ pub struct Choice {
     /// The tiers to buy.
     #[serde(flatten)]
     pub purchase: Purchase,
-    /// The single tier of the same cost and the same tier-1 device (tables call it "one tier, same cost").
+    /// The single tier of the same cost and the same tier-1 device (tables call it "tier 1 alone, at
+    /// most this cost").
     pub baseline: Purchase,
     /// The single tier, of the same tier-1 device, that the whole budget buys. It may turn out to
     /// be faster than the choice where a judge disagrees with the formulas. If it is only one unit

@@ -116,7 +116,7 @@ impl Curves<'_> {
                 Size(all.distinct_blocks * bytes).to_string(),
             ),
         ];
-        let miss_ratio = percent(CurvePoint::at(all, reused).miss_ratio);
+        let miss_ratio = shown(CurvePoint::at(all, reused).miss_ratio);
         facts.extend(match reused {
             0 => [("reuses", "no block is reused".to_owned()), ("miss ratio", miss_ratio)],
             blocks => [
@@ -156,7 +156,7 @@ impl Curves<'_> {
         sizes.dedup();
         let ratio = |value: f64, of: u64| match of {
             0 => "-".to_string(),
-            _ => format!("{value:.4}"),
+            _ => shown(value),
         };
         let writes = match options.distance.measures_writes() {
             true => histogram.write.accesses(),
@@ -177,6 +177,11 @@ impl Curves<'_> {
             .number("of writes", |p| ratio(p.write_miss_ratio, writes))
             .table()
     }
+}
+
+/// A miss ratio, with the same digits wherever it is printed.
+fn shown(miss_ratio: f64) -> String {
+    format!("{miss_ratio:.4}")
 }
 
 /// An empty chart of miss ratios by cache size.

@@ -63,15 +63,19 @@ fn facts(info: &TraceInfo) -> Facts {
     };
     let share = |n: u64| percent(n as f64 / info.requests.max(1) as f64);
     let nanos = forebay_block::Nanos((info.duration_s * 1e3).round() as u64 * 1_000_000);
+    let duration = match info.duration_s > 0.0 || info.requests < 2 {
+        true => TimeSpan(nanos).to_string(),
+        false => "unknown: the trace has no timestamps".to_owned(),
+    };
     let sequential = info.features.get("seq_count").unwrap_or(0.0) as u64;
     let mut facts = vec![
         ("format", info.format.clone()),
         ("requests", count(info.requests)),
         ("reads", format!("{} ({})", count(info.reads), share(info.reads))),
         ("writes", format!("{} ({})", count(info.writes), share(info.writes))),
-        ("duration", TimeSpan(nanos).to_string()),
+        ("duration", duration),
         ("moved", both(bytes, &|n| Size(n).to_string())),
-        ("footprint", both(info.footprint_blocks, &blocks)),
+        ("footprint", format!("{}, in whole blocks", both(info.footprint_blocks, &blocks))),
         ("block size", Size(info.block_size).to_string()),
         ("block accesses", count(info.block_accesses.all)),
         ("misaligned", format!("{} ({})", count(info.misaligned.all), share(info.misaligned.all))),

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use forebay_config::distinct_sizes;
 use forebay_device::UnknownBackend;
 use forebay_device::file::OpenError;
 use forebay_device::nbd::NbdError;
@@ -58,8 +59,12 @@ pub enum ReplayError {
     NoTarget,
     /// A request reaches beyond the end of the target.
     #[error(
-        "volume {volume} is accessed up to byte {end}, but {target} has only {size} bytes; nothing \
-         was written"
+        "accesses to volume {volume} reach {} into {target}, which {}; nothing was written",
+        distinct_sizes(*end, *size)[0],
+        match size {
+            0 => "is empty".to_owned(),
+            _ => format!("is only {} long", distinct_sizes(*end, *size)[1]),
+        }
     )]
     BeyondEnd {
         /// Name of the volume in the trace.

@@ -54,6 +54,23 @@ pub enum ServeError {
         /// The missing directory.
         directory: PathBuf,
     },
+    /// This process may not create a socket in its directory, or not use the socket that is there.
+    #[error(
+        "cannot listen on {address}: {source}. This process runs as user {user}, which needs write \
+         access to the directory {} and to the socket, if it exists; run it as another user, or set \
+         another address in [serve]",
+        directory.display()
+    )]
+    ListenDenied {
+        /// The address.
+        address: String,
+        /// The directory of the socket.
+        directory: PathBuf,
+        /// The number of the user.
+        user: u32,
+        /// The error of the system.
+        source: io::Error,
+    },
     /// The system refuses threads or file descriptors.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
@@ -123,6 +140,12 @@ impl ServeError {
     pub(crate) fn listen(address: String, path: &Path, source: io::Error) -> ServeError {
         match missing_directory(path) {
             Some(directory) => ServeError::ListenDirectory { address, directory },
+            None if source.kind() == io::ErrorKind::PermissionDenied => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let directory = parent.unwrap_or(Path::new(".")).to_owned();
+                let user = rustix::process::geteuid().as_raw();
+                ServeError::ListenDenied { address, directory, user, source }
+            }
             None => ServeError::Listen { address, source },
         }
     }

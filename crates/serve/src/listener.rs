@@ -184,7 +184,7 @@ fn lock_directory(path: &Path) -> Option<File> {
 /// Removes the file of a socket that no process listens on. The caller has locked the directory.
 fn remove_stale(path: &Path) -> Result<(), ServeError> {
     let address = || format!("unix:{}", path.display());
-    let failed = |source| ServeError::Listen { address: address(), source };
+    let failed = |source| ServeError::listen(address(), path, source);
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),

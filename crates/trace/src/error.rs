@@ -29,6 +29,12 @@ pub enum TraceError {
         /// Names of the known formats.
         known: String,
     },
+    /// The file is empty.
+    #[error("{}: the file is empty, so it is not a trace", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
     /// No format has this name.
     #[error("there is no trace format \"{name}\"; the formats are {known}")]
     NoSuchFormat {
@@ -61,9 +67,11 @@ pub enum TraceError {
     },
     /// A binary file ends within a record.
     #[error(
-        "{}: ends {trailing} bytes into a record of {record_bytes} bytes: the file is truncated or \
-         in another format; {records} whole records were read",
-        path.display()
+        "{}: ends {trailing} byte{} into a record of {record_bytes} bytes: the file is truncated or \
+         in another format; {records} whole record{} read",
+        path.display(),
+        if *trailing == 1 { "" } else { "s" },
+        if *records == 1 { " was" } else { "s were" }
     )]
     Truncated {
         /// The file.

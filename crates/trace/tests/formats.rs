@@ -126,7 +126,7 @@ fn a_truncated_binary_trace_says_how_much_of_it_is_whole() {
         let (requests, _, counters) = read(&bytes, &skip).unwrap();
         assert_eq!((requests.len(), counters.bad), (f.meaning.lines().count() - 1, 1));
         assert_eq!(records, requests.len() as u64 + counters.ignored, "{}", f.format);
-        assert!(message.contains(&format!("{records} whole records")), "{message}");
+        assert!(message.contains(&format!("{records} whole record")), "{message}");
     }
 }
 
@@ -145,8 +145,7 @@ fn a_bad_record_is_told_by_number_and_place() {
 #[test]
 fn a_file_that_is_no_trace_is_refused_with_the_formats_there_are() {
     for (bytes, hint) in [
-        (&b""[..], "empty"),
-        (b"hello world\n", "hello world"),
+        (&b"hello world\n"[..], "hello world"),
         (b"\x7fELF\x02\x01\x01\0\0\0\0", "binary"),
         (b"{\"a\": 1}\n", "{"),
         (b"<html>\n<body>\n", "<html>"),
@@ -154,6 +153,12 @@ fn a_file_that_is_no_trace_is_refused_with_the_formats_there_are() {
         let error = read(bytes, &OpenOptions::default()).unwrap_err().to_string();
         assert!(error.contains(hint) && error.contains("oracleGeneral"), "{error}");
     }
+}
+
+#[test]
+fn an_empty_file_is_refused_without_the_advice_to_name_a_format() {
+    let error = read(b"", &OpenOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("is empty") && !error.contains("--format"), "{error}");
 }
 
 #[test]

@@ -144,10 +144,12 @@ class Study:
         cells = self.cells()
         with Journal(self.directory) as journal:
             left = [c for c in cells if c.name(self.binary.hash) not in journal]
-        per = f"{len(self.traces)} traces x {len(combinations(self.spec))} combinations"
+        per = f"{_counted(len(self.traces), 'trace')} x " + _counted(
+            len(combinations(self.spec)), "combination"
+        )
         lines = [
-            f"{len(cells)} cells ({per} x {len(self.spec.targets)} targets x "
-            f"{self.spec.repeats} repeats, excluding those that constraints forbid), "
+            f"{_counted(len(cells), 'cell')} ({per} x {_counted(len(self.spec.targets), 'target')} x "
+            f"{_counted(self.spec.repeats, 'repeat')}, excluding those that constraints forbid), "
             f"{len(cells) - len(left)} of them already run"
         ]
         # Cells that measure time may write to devices, which a dry run must not do.
@@ -370,3 +372,8 @@ def study(
 
     made = Study(read(file), Path(output), quiet)
     return made.run(workers, scheduler, retry_failed).rows
+
+
+def _counted(n: int, one: str) -> str:
+    """A number of things, where `one` is the singular."""
+    return f"{n} {one}{'' if n == 1 else 's'}"

@@ -1,7 +1,10 @@
 //! What to do about an error of the engine, in terms of the command line. The engine reports what
 //! happened; it knows neither flags nor commands.
 
-use forebay_engine::{EngineError, EngineNotice, Fault, HeaderError};
+use forebay_config::Size;
+use forebay_device::file::OpenError;
+use forebay_device::nbd::NbdError;
+use forebay_engine::{DirtyLeft, EngineError, EngineNotice, Fault, HeaderError};
 use forebay_flash::LogError;
 
 /// The names that the flags of `forebay serve` have in the command that runs the engine.
@@ -58,8 +61,9 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
     Some(match error {
         E::Header { error, .. } => return of_header(error, flags),
         E::BlockSize { found, .. } => format!(
-            "Set block_size in [cache] back to {found}; or, to change the block size, serve with \
-             {found}, stop with --destage and start with {format}"
+            "Set block_size in [cache] back to {0}; or, to change the block size, serve with {0}, \
+             stop with --destage and start with {format}",
+            Size((*found).into())
         ),
         E::OtherLayout { found, dirty, .. } => match dirty {
             false => {
@@ -158,6 +162,23 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::Missing { error, .. } | E::Order { error, .. } | E::HeldRefused(error) => {
             return advice(error, flags);
         }
+        E::Open(OpenError::Kind { .. }) => "Name a regular file or a block device: `path` in \
+                                            [flash], `backing` in [[volume]]"
+            .to_owned(),
+        E::Nbd(NbdError::Socket { action: "connect", .. }) => {
+            "Start that NBD server, or correct `backing`".to_owned()
+        }
+        E::TooSmall { path, needed, .. } => format!(
+            "Lower the `size` of the volume, or enlarge the store (a file: `truncate -s {needed} \
+             {}`). The size of the store includes 1 MiB for the header, unless layout = \"none\"",
+            path.display()
+        ),
+        E::FlashTooSmall { path, needed, .. } => format!(
+            "Lower flash.size, or enlarge the tier (a file: `truncate -s {needed} {}`)",
+            path.display()
+        ),
+        E::Destage { stores, .. } if stores.is_empty() => return None,
+        E::Destage { left, .. } => return of_destage(left),
         // These messages already say what to change in the configuration.
         E::Setup(_)
         | E::Volumes { .. }
@@ -178,8 +199,6 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         | E::NoStore { .. }
         | E::Unsealed(_)
         | E::FlashNote(_)
-        | E::TooSmall { .. }
-        | E::FlashTooSmall { .. }
         | E::FlashCut { .. }
         | E::Switching
         | E::FlashFailed
@@ -188,9 +207,28 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         | E::Geometry { .. }
         | E::Arena(_)
         | E::System(..)
-        | E::Backend(_)
-        | E::Destage { .. } => return None,
+        | E::Backend(_) => return None,
         _ => return None,
+    })
+}
+
+/// What to do about failing stores, which depends on whether the server still runs.
+fn of_destage(left: &DirtyLeft) -> Option<String> {
+    Some(match left {
+        DirtyLeft::OnFlash(_)
+        | DirtyLeft::NewestLost { .. }
+        | DirtyLeft::UnacknowledgedLost { .. } => {
+            "Repair the store (for example, free space on it, \
+                                                   or start its NBD server), then start Forebay \
+                                                   again, or run `forebay flash recover`"
+                .to_owned()
+        }
+        DirtyLeft::OnFlashOrInMemory(_) => "Repair the store and try again. Forebay does not \
+                                            reconnect to an NBD server: start that server, then \
+                                            restart Forebay"
+            .to_owned(),
+        DirtyLeft::InMemory(_) => "Repair the store and try again".to_owned(),
+        DirtyLeft::AllLost(_) => return None,
     })
 }
 
@@ -304,7 +342,7 @@ mod tests {
             (header(HeaderError::Newer(9)), "Use a newer version of Forebay"),
             (
                 E::BlockSize { path: path(), found: 4096, wanted: 8192 },
-                "serve with 4096, stop with --destage and start with --format",
+                "serve with 4 KiB, stop with --destage and start with --format",
             ),
             (
                 other(false),
@@ -375,6 +413,17 @@ mod tests {
                 "Discard the data with --discard-dirty-data",
             ),
             (E::NotFlash { path: path() }, "or start with --format to overwrite it"),
+            (E::Open(OpenError::Kind { path: path() }), "`backing` in [[volume]]"),
+            (
+                E::TooSmall { volume: volume(), path: path(), size: 1, needed: 1 << 21 },
+                "needs 2 MiB; nothing was written. Lower the `size` of the volume, or enlarge the \
+                 store (a file: `truncate -s 2097152 /dev/x`). The size of the store includes 1 MiB \
+                 for the header, unless layout = \"none\"",
+            ),
+            (
+                E::FlashTooSmall { path: path(), size: 1, needed: 1 << 21 },
+                "enlarge the tier (a file: `truncate -s 2097152 /dev/x`)",
+            ),
             (
                 E::TierAsStore { volume: volume(), path: path() },
                 "--format --discard-dirty-data overwrites the flash tier and any dirty data on it",

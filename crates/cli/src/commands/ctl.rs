@@ -59,7 +59,7 @@ struct Server {
 /// What to do.
 #[derive(clap::Subcommand, Debug)]
 pub enum Action {
-    /// Print the cache's state and counters as JSON
+    /// Print the cache's state and counters as JSON; `forebay ctl top` prints a short table
     #[command(after_help = EXAMPLE_STATUS)]
     Status {
         #[command(flatten)]

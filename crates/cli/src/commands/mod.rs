@@ -21,6 +21,7 @@ mod partition;
 mod plan;
 mod policies;
 mod python;
+mod ranges;
 mod replay;
 mod report;
 mod sample;
@@ -124,7 +125,7 @@ fn parse() -> Result<Cli, CliError> {
             write_stdout(error.render().to_string().as_bytes())?;
             std::process::exit(0)
         }
-        _ => error.exit(),
+        _ => ranges::explain(error),
     })
 }
 

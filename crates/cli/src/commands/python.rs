@@ -54,8 +54,9 @@ Example:
   $ echo '\"cache.dram\" = [\"5%\", \"20%\"]' >> sizes.toml
   $ forebay study sizes.toml -o sizes";
     Fleet = "fleet", "DIR", "A directory with traces, and options",
-        "Options: -o DIR, --budget N, --backing DEVICE, --consolidate, --partition, --workers N, --scheduler ADDRESS, \
---retry-failed. With the package installed, `forebay fleet --help` describes them; see also docs/studies.md.
+        "Options: -o DIR, --glob PATTERN, --budget USD|%, --backing DEVICE, --consolidate SIZE, --partition FLASH, \
+--max-blocks N, --points N, --slices N, --slice-above SIZE, --no-features, --workers N, \
+--scheduler ADDRESS, --retry-failed. With the package installed, `forebay fleet --help` describes them; see also docs/studies.md.
 
 Example:
   $ mkdir traces
@@ -63,7 +64,8 @@ Example:
   $ forebay trace synth sequential:requests=1000 -o traces/b.csv
   $ forebay fleet traces -o fleet";
     Advise = "advise", "TRACE", "A trace in any supported format, and options",
-        "Options: --json, --train DIR. With the package installed, `forebay advise --help` describes them; \
+        "Options: --dram SIZE, --flash SIZE, --model FILE, --train DIR, --json, -o FILE, --html FILE, --format NAME, \
+--limit N, --workers N, --scheduler ADDRESS. With the package installed, `forebay advise --help` describes them; \
 docs/studies.md explains what the advice is based on.
 
 Example:

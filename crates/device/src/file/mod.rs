@@ -488,7 +488,8 @@ fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
         if let Some(made) = locks::Made::read(&file) {
             locks::remove_untouched(&file, path, made);
         }
-        failed("allocate space for", path, error)
+        let needed = format!("{error}; the file needs {} MiB", size.div_ceil(1 << 20));
+        failed("allocate space for", path, io::Error::new(error.kind(), needed))
     })?;
     Ok(locks::Made::read(&file))
 }

@@ -109,14 +109,18 @@ fn of_phases(answer: &Answer) -> String {
 /// The miss ratios of each workload, alone and with the others.
 fn misses(answer: &Answer) -> String {
     let c = &answer.consolidation;
-    let needs = if answer.marginal { "in its whole ERSS" } else { "in what it needs" };
+    let needs = match answer.marginal {
+        true => "in a cache of its ERSS",
+        false => "in a cache of its need",
+    };
+    let cache = size(answer, answer.size_blocks);
     Table::from_items(answer.workloads.iter().enumerate())
         .column("misses of", |(_, w)| w.name.clone())
         .number(needs, |(_, w)| percent(w.miss_ratio_erss))
-        .number("alone in the cache", |(_, w)| percent(w.miss_ratio_alone))
-        .number("shared", |(_, w)| percent(w.miss_ratio_shared))
-        .number("wastes", |(number, _)| size(answer, c.caused_by(*number)))
-        .number("loses", |(number, _)| size(answer, c.suffered_by(*number)))
+        .number(format!("alone in {cache}"), |(_, w)| percent(w.miss_ratio_alone))
+        .number(format!("sharing {cache}"), |(_, w)| percent(w.miss_ratio_shared))
+        .number("wastes (of others)", |(number, _)| size(answer, c.caused_by(*number)))
+        .number("loses (to others)", |(number, _)| size(answer, c.suffered_by(*number)))
         .to_text()
 }
 

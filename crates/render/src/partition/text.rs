@@ -65,14 +65,7 @@ impl Division<'_> {
             facts.push(("flash", divided(flash_bytes, options.units.flash_bytes)));
         }
         facts.extend([
-            (
-                "goal",
-                format!(
-                    "{}: {}",
-                    self.answer.question.goal.name(),
-                    self.answer.problem.objective_name()
-                ),
-            ),
+            ("goal", format!("{}: {}", self.answer.question.goal.name(), self.objective_name())),
             ("write policy", self.answer.question.policy.name().to_owned()),
             ("search", search_name(self.answer.question.search).to_string()),
         ]);
@@ -120,13 +113,17 @@ impl Division<'_> {
             .table()
     }
 
+    /// The objective without the unit that the values show. Other units, such as what a share
+    /// refers to, appear only in the name.
+    fn objective_name(&self) -> &'static str {
+        let name = self.answer.problem.objective_name();
+        name.strip_suffix(", µs").unwrap_or(name)
+    }
+
     /// Compares the division with divisions that need no search.
     pub(super) fn comparison(&self) -> Table {
         let simulates = self.answer.question.evaluate.simulates();
-        let name = self.answer.problem.objective_name();
-        // The values show this unit, so it is removed from the name. Other units, such as what a
-        // share refers to, appear only in the name.
-        let name = name.strip_suffix(", µs").unwrap_or(name);
+        let name = self.objective_name();
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
         let objective =
             |division: &OneDivision, at: usize| show(division.objectives(&self.answer.problem)[at]);

@@ -17,11 +17,11 @@ use crate::{Shown, write_facts};
 /// Maximum number of plans of a front in the text.
 const PARETO_ROWS: usize = 60;
 /// The column heading of the plan with which a choice is compared.
-pub const SINGLE: &str = "one tier, same cost";
+pub const SINGLE: &str = "tier 1 alone, at most this cost";
 /// Explains which cache the hits refer to.
-const HITS: &str = "of an ideal LRU list; a flash tier in the slots layout (the default) gets \
-                    nearly as many, and a flash log fewer (docs/simulation.md); a simulation \
-                    counts the hits of Forebay's own cache";
+const HITS: &str = "those of one ideal LRU list. The slots layout (the default) gets nearly as \
+                    many, the log layout fewer. To count the hits of Forebay's own cache, use \
+                    --evaluate simulate";
 
 /// A plan, and the parts of it to show.
 pub struct Choices<'a> {
@@ -161,8 +161,8 @@ impl Choices<'_> {
         }
         let limit = self.answer.basis.options.wear_max.unwrap_or(f64::INFINITY);
         Some(format!(
-            "Not bought: {}, {} for {}, because it would use {} times its rated endurance (the \
-             wear limit is {limit}; without a limit, the plan would buy it).",
+            "Rejected: {}, {} for {}. It would wear out: the load would use {} times its rated \
+             endurance, and the limit is {limit} (--wear-max).",
             tiers(worn),
             Unit::Micros.show(worn.analytic_latency_us),
             Unit::Dollars.show(worn.cost_usd),
@@ -289,12 +289,15 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
         (format!("all in {dram}"), Unit::Dollars.show(basis.full_usd)),
         ("write policy".into(), options.policy.name().into()),
         ("search".into(), options.method.name().into()),
-        ("hits".into(), HITS.into()),
+        ("hits assumed".into(), HITS.into()),
     ];
     if let Some(limit) = options.wear_max {
         let known = p.duration() > forebay_block::Nanos(0);
         let text = match known {
-            true => format!("{limit} times the rated endurance of the size that is bought"),
+            true => {
+                let times = if limit == 1.0 { String::new() } else { format!("{limit} times ") };
+                format!("{times}the rated endurance of the flash that you buy (--wear-max {limit})")
+            }
             false => "not known: the trace has no timestamps".to_owned(),
         };
         facts.push(("flash wear limit".into(), text));

@@ -12,6 +12,9 @@ use super::token::Token;
 /// Maximum size of an answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
+/// The first bytes that an NBD server sends.
+const NBD_GREETING: &[u8] = b"NBDMAGIC";
+
 /// An answer of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
@@ -32,6 +35,18 @@ pub enum ClientError {
         address: String,
         /// The error of the system.
         source: io::Error,
+    },
+    /// Something else than the control of a server answers on the address.
+    #[error(
+        "{address} is not the control address of a server{}; use the address of `control` in \
+         [serve]",
+        if *nbd { ": clients use it for NBD" } else { "" }
+    )]
+    NotControl {
+        /// The address.
+        address: String,
+        /// Whether the answer is the greeting of an NBD server.
+        nbd: bool,
     },
     /// The connection ended without a valid answer.
     #[error("the server on {address} closed the connection: {source}")]
@@ -55,15 +70,22 @@ pub fn ask(
 ) -> Result<Reply, ClientError> {
     let refused = |source| ClientError::Connect { address: address.to_string(), source };
     let broken = |source| ClientError::Broken { address: address.to_string(), source };
-    match address {
+    let answer = match address {
         Address::Unix(path_of) => {
             let socket = UnixStream::connect(path_of).map_err(refused)?;
-            converse(socket, "localhost", token, method, path).map_err(broken)
+            converse(socket, "localhost", token, method, path).map_err(broken)?
         }
         Address::Tcp(address) => {
             let socket = TcpStream::connect(address).map_err(refused)?;
-            converse(socket, &address.to_string(), token, method, path).map_err(broken)
+            converse(socket, &address.to_string(), token, method, path).map_err(broken)?
         }
+    };
+    let not_control = |nbd| ClientError::NotControl { address: address.to_string(), nbd };
+    match parse(&answer) {
+        Some(reply) => Ok(reply),
+        None if answer.starts_with(NBD_GREETING) => Err(not_control(true)),
+        None if !answer.is_empty() && !answer.starts_with(b"HTTP/") => Err(not_control(false)),
+        None => Err(broken(io::ErrorKind::InvalidData.into())),
     }
 }
 
@@ -78,7 +100,7 @@ fn converse(
     token: Option<&Token>,
     method: &str,
     path: &str,
-) -> io::Result<Reply> {
+) -> io::Result<Vec<u8>> {
     let token = token.map(|t| format!("Authorization: Bearer {}\r\n", t.text()));
     let token = token.unwrap_or_default();
     write!(
@@ -88,7 +110,7 @@ fn converse(
     )?;
     let mut answer = Vec::new();
     socket.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-    parse(&answer).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    Ok(answer)
 }
 
 /// Parses a complete answer, after which the server has closed the connection.

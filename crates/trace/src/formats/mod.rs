@@ -105,7 +105,7 @@ pub(crate) fn detect(source: &Source) -> Result<&'static Format> {
                 io::ErrorKind::UnexpectedEof,
                 "it is empty: nothing was saved in it, so nothing can be recovered",
             )),
-            false => unknown(": it is empty"),
+            false => TraceError::Empty { path: source.path.clone() },
         });
     }
     let head = Head::new(&source.head, source.head_is_all());

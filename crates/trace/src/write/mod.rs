@@ -43,18 +43,20 @@ pub fn writable_formats() -> impl Iterator<Item = (&'static str, &'static str)> 
 pub fn create(path: &Path, format: Option<&str>) -> Result<Box<dyn TraceWriter>> {
     let is_stdout = path.as_os_str() == file::STDOUT;
     let known = || WRITTEN.map(|(name, ..)| name).join(", ");
+    let extensions = || WRITTEN.map(|(.., all)| format!(".{}", all.join(" or ."))).join(", ");
     let text = match format {
         Some(text) => text,
         None if is_stdout => {
-            let what = "standard output has no extension that selects a format: name csv or iolog";
+            let what =
+                "standard output has no extension that selects a format, such as csv or iolog";
             return Err(TraceError::Options(what.to_owned()));
         }
         None => by_extension(path).ok_or_else(|| {
             TraceError::Options(format!(
-                "{}: the extension of this file name does not select a format that can be written \
-                 ({}); name the format",
+                "{}: the extension of this file name does not select a format that can be written; \
+                 those that do are {}",
                 path.display(),
-                known()
+                extensions()
             ))
         })?,
     };

@@ -144,8 +144,12 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
 
 fn read(path: &Path) -> Result<SliceFile, CliError> {
     let file = File::open(path).map_err(|error| CliError::file("cannot open", path, error))?;
-    let file: SliceFile = serde_json::from_reader(BufReader::new(file))
-        .map_err(|error| CliError::file("not a slice file:", path, error))?;
+    let file: SliceFile = serde_json::from_reader(BufReader::new(file)).map_err(|error| {
+        CliError::file("not a slice file:", path, error).next(
+            "write a slice file with `forebay mrc TRACE --slices N --slice K`, and give the files \
+                 of all slices",
+        )
+    })?;
     if file.forebay_slice != VERSION || !(2..=256).contains(&file.of) {
         let what = format!("this version cannot read the slice file {}", path.display());
         return Err(CliError::failed(what).next("measure the slice again with this version"));

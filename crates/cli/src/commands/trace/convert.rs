@@ -62,7 +62,13 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
         error => error.into(),
     })?;
-    let mut writer = create(&args.output, args.to.as_deref())?;
+    let writer = create(&args.output, args.to.as_deref());
+    let mut writer = writer.map_err(|error| match error {
+        TraceError::Options(_) if args.to.is_none() => {
+            CliError::from(error).next("name the format with --to, such as --to csv")
+        }
+        error => error.into(),
+    })?;
     each_batch(&mut reader, ctx, ("converting", Unit::Bytes), |batch, reader| {
         writer.write_batch(batch, reader.metadata())
     })?;
