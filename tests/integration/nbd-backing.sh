@@ -108,8 +108,9 @@ refused 1 "vm1: .*$gone" "$FOREBAY" ctl destage --config forebay.toml
 said "volume vm1 failed because .*$gone"
 crash
 
-# It dies during a quiesce, which then cannot end. What Forebay itself meanwhile writes to the
-# headers of the other stores does not count as a change by other programs.
+# It dies during a quiesce, or hangs. At the end of the quiesce, only the clients of its volume stay
+# paused. What Forebay itself meanwhile writes to the headers of the other stores does not count as a
+# change by other programs.
 rm -f disk.img flash.img
 truncate -s 65M disk.img
 kit file disk.img
@@ -125,11 +126,38 @@ io 'write -P 1 0 64k' flush
 kill -KILL "$KIT"
 wait "$KIT" || true
 KIT=
-said "client requests are still held back"
+said "requests to volume vm2 are still held back"
+said "restart the server once its NBD server is back"
+io 'write -P 2 0 64k' flush 'read -P 2 0 64k'
 sleep 2.5
 ! grep -q "other programs changed" server.log || fail "its own headers changed a store: $(cat server.log)"
 [ "$(grep -c "could not be read: vm2" server.log)" = 1 ] || fail "not said once: $(cat server.log)"
+[ "$(grep -c "still held back" server.log)" -le 2 ] || fail "said every second: $(cat server.log)"
 crash
+
+rm -f disk.img flash.img first.img
+truncate -s 65M disk.img
+kit file disk.img
+start
+io 'write -P 1 0 64k' flush
+: >server.log
+"$FOREBAY" ctl quiesce --for 1s --config forebay.toml >/dev/null
+kill -STOP "$KIT"
+sleep 10
+said "requests to volume vm2 are still held back"
+io 'write -P 2 0 64k' flush 'read -P 2 0 64k'
+kill -TERM "$SERVER"
+sleep 2
+kill -TERM "$SERVER"
+(sleep 30 && kill -KILL "$SERVER") 2>/dev/null &
+guard=$!
+ended=0
+wait "$SERVER" || ended=$?
+SERVER=
+kill "$guard" 2>/dev/null || true
+[ "$ended" != 137 ] || fail "two signals do not end a server whose store hangs"
+kill -CONT "$KIT"
+unkit
 
 # The other server is killed: first one that keeps everything it acknowledged, then one that loses
 # what it was not told to flush.

@@ -19,7 +19,8 @@ use crate::backing_header::{EpochError, HeaderError};
 mod reasons;
 
 pub use reasons::{
-    DestageFailure, DirtyLeft, FailingStore, TierMismatch, UncountedReason, UnsealedReason,
+    DestageFailure, DirtyLeft, FailingStore, HeldVolume, TierMismatch, UncountedReason,
+    UnsealedReason,
 };
 
 /// An engine could not be opened, or could not carry out an order.
@@ -322,9 +323,15 @@ pub enum EngineError {
     /// A stop could not resume clients.
     #[error(
         "the stop could not end the quiesce first ({0}), so the client requests that the quiesce \
-         held back failed; all acknowledged data is on the stores"
+         held back failed; all acknowledged data is kept"
     )]
     HeldRefused(Box<EngineError>),
+    /// A quiesce has ended, but not for these volumes.
+    #[error(
+        "client requests to {} are still held back, because the header of the backing store could not be \
+         written after a quiesce; requests to other volumes continue", held(.0)
+    )]
+    VolumesHeld(Vec<HeldVolume>),
     /// A volume has become too small for its dirty data.
     #[error(
         "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \
@@ -590,6 +597,10 @@ pub enum EngineError {
 
 fn each(stores: &[FailingStore]) -> String {
     stores.iter().map(|store| format!("; {store}")).collect()
+}
+
+fn held(volumes: &[HeldVolume]) -> String {
+    volumes.iter().map(HeldVolume::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn keys(problems: &[Problem]) -> String {

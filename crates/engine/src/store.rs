@@ -56,6 +56,8 @@ pub(crate) struct Store {
     void: Vec<u64>,
     /// What the present start has changed and may have to restore.
     announced: Option<Announced>,
+    /// Whether the last write of the header has failed: the store may say something else than `header`.
+    is_uncertain: bool,
 }
 
 /// The store's part among the devices.
@@ -181,6 +183,7 @@ impl Store {
             export: None,
             void: Vec::new(),
             announced: None,
+            is_uncertain: false,
         }
     }
 
@@ -204,6 +207,7 @@ impl Store {
         };
         let next = header.after(change);
         let written = self.area.write(&next.encode(), at + next.place());
+        self.is_uncertain = written.is_err();
         if let Err(source) = written {
             header.state.not_written(&next.state);
             return Err(io_error("write the header of", &self.path, source));
@@ -211,6 +215,19 @@ impl Store {
         *header = next;
         self.known = true;
         Ok(())
+    }
+
+    /// Takes back what the header says of how a quiesce left the store, durably. Writes nothing if it says no such
+    /// thing.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn withdraw_note(&mut self, dirty: bool) -> Result<(), EngineError> {
+        let change = HeaderChange::Withdraw { dirty };
+        match self.header.is_some_and(|header| header.says(&change)) && !self.is_uncertain {
+            true => Ok(()),
+            false => self.write_header(&change),
+        }
     }
 
     /// Writes the header for a start, which may be [retracted](Store::retract).

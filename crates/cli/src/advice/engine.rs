@@ -101,6 +101,12 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             let first = advice(error, flags).map_or_else(String::new, |first| first + ". ");
             format!("{first}Try `forebay ctl resume` again")
         }
+        E::VolumesHeld(_) => {
+            "Forebay tries again every second, and on `forebay ctl resume`. If the \
+                              NBD server of a store has ended the session, restart `forebay serve` \
+                              once that server is back"
+                .to_owned()
+        }
         E::Shrunk { .. } => {
             "Restore the volume's former size, start the server and stop it with --destage, then \
              shrink the store"
@@ -250,7 +256,7 @@ mod tests {
     use std::path::PathBuf;
 
     use forebay_effect::IoError;
-    use forebay_engine::{EpochError, TierMismatch, UncountedReason};
+    use forebay_engine::{EpochError, HeldVolume, TierMismatch, UncountedReason};
 
     use super::*;
 
@@ -329,6 +335,10 @@ mod tests {
             (
                 E::StillQuiesced(Box::new(E::FlashFailed)),
                 "held back. Try `forebay ctl resume` again",
+            ),
+            (
+                E::VolumesHeld(vec![HeldVolume { volume: volume(), why: "no space".to_owned() }]),
+                "every second, and on `forebay ctl resume`",
             ),
             (
                 E::Shrunk { volume: volume(), size: 1, offset: 2, path: path() },
