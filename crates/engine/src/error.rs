@@ -326,6 +326,14 @@ pub enum EngineError {
          held back failed; all acknowledged data is kept"
     )]
     HeldRefused(Box<EngineError>),
+    /// What failed for one store failed for others, too.
+    #[error("{error}; volumes {} failed, too", others.join(", "))]
+    SeveralStores {
+        /// Why it failed for the first one.
+        error: Box<EngineError>,
+        /// The names of the other volumes.
+        others: Vec<String>,
+    },
     /// A quiesce has ended, but not for these volumes.
     #[error(
         "client requests to {} are still held back, because the header of the backing store could not be \

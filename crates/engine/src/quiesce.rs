@@ -280,7 +280,8 @@ impl Engine {
         self.destage_during(orders, "the destage", &mut progress)
     }
 
-    /// Records how the stores are left; nothing is in progress. Returns the notes, by volume.
+    /// Records how the stores are left; nothing is in progress. Returns the notes, by volume. If that fails for some
+    /// stores, the others have their notes nevertheless.
     pub(crate) fn note_stores(
         &self,
         left: StoreState,
@@ -289,37 +290,45 @@ impl Engine {
         let stamp = self.shared.lock().cache().stamp_now(left != StoreState::Dirty);
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
-        let prints = self.fingerprints(&stores)?;
+        let prints = self.fingerprints(&stores);
         let mut sealed = Vec::new();
         let mut notes = PerVolume::EMPTY;
+        let (mut failed, mut others) = (None, Vec::new());
         for ((volume, store), print) in stores.iter_mut().zip(prints) {
-            let size = store.size_bytes;
-            // Without flash, no later run has anything cached that could be out of date.
-            let noted = print.filter(|_| self.has_flash).map_or([0; 16], Fingerprint::bytes);
-            store.write_header(&HeaderChange::Leave {
+            let data_bytes = store.size_bytes;
+            let leave = |print: Option<Fingerprint>| HeaderChange::Leave {
                 whole: left != StoreState::Dirty,
                 // What flash holds of a volume that passes through is void, whatever becomes of flash.
                 released: left == StoreState::Released || passes_through[volume],
-                fingerprint: noted,
-                data_bytes: size,
+                // Without flash, no later run has anything cached that could be out of date.
+                fingerprint: print.filter(|_| self.has_flash).map_or([0; 16], Fingerprint::bytes),
+                data_bytes,
                 stamp,
-            })?;
-            let Some(print) = print else {
-                notes.push(None);
-                continue;
             };
-            store.sync_times()?;
-            let note = SealContents { size, print, times: store.times()? };
-            notes.push(Some(note));
-            let (seal, stamp) = (note.seal(), store.stamp_number());
-            let distrust = left == StoreState::Released;
-            sealed.push(Sealed { volume, seal, distrust, stamp });
+            let left_so = print.and_then(|print| store.leave(&leave(print), print));
+            let note = left_so.unwrap_or_else(|error| {
+                match failed {
+                    None => failed = Some(error),
+                    Some(_) => others.push(store.name.clone()),
+                }
+                None
+            });
+            notes.push(note);
+            if let Some(note) = note {
+                let (seal, stamp) = (note.seal(), store.stamp_number());
+                let distrust = left == StoreState::Released;
+                sealed.push(Sealed { volume, seal, distrust, stamp });
+            }
         }
         drop(stores);
         if self.has_flash {
             self.seal(sealed)?;
         }
-        Ok(notes)
+        match failed {
+            None => Ok(notes),
+            Some(error) if others.is_empty() => Err(error),
+            Some(error) => Err(EngineError::SeveralStores { error: Box::new(error), others }),
+        }
     }
 
     /// The fingerprints of all stores, if something cached could be out of date later: on flash, or
@@ -327,11 +336,11 @@ impl Engine {
     fn fingerprints(
         &self,
         stores: &LockedStores<'_>,
-    ) -> Result<PerVolume<Option<Fingerprint>>, EngineError> {
+    ) -> PerVolume<Result<Option<Fingerprint>, EngineError>> {
         let quiesces = self.shared.lock().holds().quiesced().is_some();
         match self.has_flash || quiesces {
             true => fingerprints(stores).into_iter().map(|print| print.map(Some)).collect(),
-            false => Ok(PerVolume::filled(None, stores.len())),
+            false => stores.volumes().map(|_| Ok(None)).collect(),
         }
     }
 

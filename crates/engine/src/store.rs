@@ -217,6 +217,22 @@ impl Store {
         Ok(())
     }
 
+    /// Writes the header, which says how the store is left, durably, and the times of the file. Returns what a note of
+    /// it says, if the contents have this fingerprint.
+    ///
+    /// # Errors
+    /// If one of them cannot be written.
+    pub fn leave(
+        &mut self,
+        change: &HeaderChange,
+        print: Option<Fingerprint>,
+    ) -> Result<Option<SealContents>, EngineError> {
+        self.write_header(change)?;
+        let Some(print) = print else { return Ok(None) };
+        self.sync_times()?;
+        Ok(Some(SealContents { size: self.size_bytes, print, times: self.times()? }))
+    }
+
     /// Takes back what the header says of how a quiesce left the store, durably. Writes nothing if it says no such
     /// thing.
     ///

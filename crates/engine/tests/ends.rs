@@ -297,6 +297,38 @@ fn a_quiesce_that_one_header_makes_fail_lets_the_other_volumes_continue() {
 }
 
 #[test]
+fn a_store_that_fails_at_a_stop_leaves_the_others_complete() {
+    for fails in [Volume(0), Volume(1)] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = config_with(directory.path(), true, "write-back");
+        let of_one: fn(&Operation) -> bool = match fails {
+            Volume(0) => |o| (o.device, o.part) == (Device::Backing(Volume(0)), Part::Header),
+            _ => is_header_of_b,
+        };
+        let (engine, fail) = open_to_fail(&config, of_one);
+        let mut session = engine.session().unwrap();
+        write(&mut session, 0, 0, 7);
+        write(&mut session, 1, 0, 8);
+        engine.destage(|_| {}).unwrap();
+        drop(session);
+        fail.now.store(true, Ordering::Relaxed);
+        let error = engine.stop(StopMode::Destage, |_| {}).unwrap_err();
+        assert!(matches!(error, EngineError::Unsealed(_)), "{error}");
+        for (volume, name) in [(Volume(0), "a.img"), (Volume(1), "b.img")] {
+            let path = directory.path().join(name);
+            let header = inspect_backing(&path).unwrap();
+            assert_eq!(header.dirty, volume == fails, "{name}");
+            let as_left = (volume != fails).then_some(true);
+            assert_eq!(is_as_left(&path, &header).unwrap(), as_left, "{name}");
+        }
+        let engine = open(&config);
+        let mut session = engine.session().unwrap();
+        assert_eq!([read(&mut session, 0, 0), read(&mut session, 1, 0)], [7, 8]);
+        drop(session);
+    }
+}
+
+#[test]
 fn a_resume_does_not_wait_for_an_order_that_holds_nobody_back() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(&slow(directory.path()));

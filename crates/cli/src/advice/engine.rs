@@ -161,9 +161,10 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             if *dirty { " --discard-dirty-data" } else { "" }
         ),
         E::Flash { error, .. } => return of_log(error, flags),
-        E::Missing { error, .. } | E::Order { error, .. } | E::HeldRefused(error) => {
-            return advice(error, flags);
-        }
+        E::Missing { error, .. }
+        | E::Order { error, .. }
+        | E::SeveralStores { error, .. }
+        | E::HeldRefused(error) => return advice(error, flags),
         // These messages already say what to change in the configuration.
         E::Setup(_)
         | E::Volumes { .. }

@@ -70,6 +70,7 @@ fn errors() -> Vec<EngineError> {
         E::FlashNote(IoError::Invalid),
         E::StillQuiesced(Box::new(changed())),
         E::HeldRefused(Box::new(changed())),
+        E::SeveralStores { error: Box::new(changed()), others: vec![volume()] },
         E::VolumesHeld(vec![HeldVolume { volume: volume(), why: text() }]),
         E::Shrunk { volume: volume(), size: 1, offset: 2, path: path() },
         E::Enlarged { volume: volume(), former: 1, path: path() },
