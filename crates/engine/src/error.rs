@@ -268,6 +268,15 @@ pub enum EngineError {
         /// Dirty blocks of the volume.
         blocks: u64,
     },
+    /// Nothing says which of two headers is the store's.
+    #[error(
+        "{} has a whole Forebay header at its start and another one at its end: one of them belongs to \
+         a store within the volume of the other; nothing was written", path.display()
+    )]
+    TwoHeaders {
+        /// The store.
+        path: PathBuf,
+    },
     /// A store without a header was to be released.
     #[error(
         "{} has no Forebay header in which to record the release; nothing was written",

@@ -345,15 +345,15 @@ fn a_store_that_was_released_is_served_as_others_left_it() {
         let bench = Bench::new(layout, "write-back");
         let engine = bench.open();
         fill(&engine, 1);
-        let in_use = release_backing(&bench.path("store")).unwrap_err();
+        let in_use = release_backing(&bench.path("store"), None).unwrap_err();
         assert!(in_use.to_string().contains("in use"), "{in_use}");
         engine.stop(StopMode::Keep, |_| {}).unwrap();
-        let dirty = release_backing(&bench.path("store")).unwrap_err();
+        let dirty = release_backing(&bench.path("store"), None).unwrap_err();
         assert!(matches!(dirty, EngineError::DirtyRelease { .. }), "{dirty}");
         bench.open().stop(StopMode::Destage, |_| {}).unwrap();
         let header = inspect_backing(&bench.path("store")).unwrap();
         assert_eq!(is_as_left(&bench.path("store"), &header).unwrap(), Some(true));
-        release_backing(&bench.path("store")).unwrap();
+        release_backing(&bench.path("store"), None).unwrap();
         bench.tamper(500, 3, true);
         let (engine, changed) = bench.reopen();
         assert!(changed);
@@ -370,7 +370,7 @@ fn a_store_that_was_released_is_served_as_others_left_it() {
     }
     let bench = Bench::new("none", "write-back");
     bench.open().stop(StopMode::Destage, |_| {}).unwrap();
-    let none = release_backing(&bench.path("store")).unwrap_err();
+    let none = release_backing(&bench.path("store"), None).unwrap_err();
     assert!(matches!(none, EngineError::NoHeaderToRelease { .. }), "{none}");
 }
 

@@ -93,6 +93,9 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::NoHeaderToRelease { .. } => "With layout = \"none\", use --config too: Forebay then \
                                         records the release on the flash tier"
             .to_owned(),
+        E::TwoHeaders { .. } => "Use `forebay backing release` with --config: the layout in the \
+                                 configuration says which header is the store's"
+            .to_owned(),
         E::DirtyRelease { .. } => "Destage that data first: run `forebay flash recover`, or serve \
                                    the store and stop with --destage"
             .to_owned(),
@@ -331,6 +334,7 @@ mod tests {
                  or with --format --discard-dirty-data to discard the dirty blocks",
             ),
             (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
+            (E::TwoHeaders { path: path() }, "with --config: the layout in the configuration"),
             (E::DirtyRelease { path: path() }, "or serve the store and stop with --destage"),
             (E::Quiesced, "First end the quiesce with `forebay ctl quiesce --resume`"),
             (

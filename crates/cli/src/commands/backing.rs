@@ -145,7 +145,7 @@ fn without_header(error: EngineError) -> CliError {
 
 fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
     let Some(file) = &args.config else {
-        let header = release_backing(&args.device)?;
+        let header = release_backing(&args.device, None)?;
         return emit(&args.device, &header, &args.output);
     };
     let config = Config::load(file).map_err(CliError::usage)?;

@@ -63,6 +63,7 @@ fn errors() -> Vec<EngineError> {
         E::NoTail { volume: volume(), path: path() },
         changed(),
         E::NoHeaderToRelease { path: path() },
+        E::TwoHeaders { path: path() },
         E::DirtyRelease { path: path() },
         E::Unsealed(UnsealedReason::CutShort),
         E::AdoptedLayout { path: path(), layout: text(), problems: Vec::new() },
