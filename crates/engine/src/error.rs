@@ -64,6 +64,15 @@ pub enum EngineError {
     /// The caller stopped the start.
     #[error("the start was stopped before the cache was ready; the data on flash is unchanged")]
     StartEnded,
+    /// The caller stopped the start after the flash tier had begun to change.
+    #[error(
+        "the start was stopped before the cache was ready; {}",
+        if *formatted { "the flash tier was formatted" } else { "no acknowledged data was lost" }
+    )]
+    StartCut {
+        /// Whether the start has formatted the flash tier.
+        formatted: bool,
+    },
     /// A device or file cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),

@@ -13,7 +13,8 @@ use forebay_config::{Acknowledge, Config, WritePolicy};
 use forebay_effect::{Device, IoError};
 use forebay_engine::watch::{Operation, Part};
 use forebay_engine::{
-    EngineError, Fault, Reported, Session, StopMode, Submission, inspect_backing, is_as_left,
+    Engine, EngineError, EngineOptions, Fault, Reported, Session, StopMode, Submission,
+    inspect_backing, is_as_left,
 };
 
 use crate::engine::{BLOCKS, config_with, open, read, write};
@@ -72,6 +73,24 @@ fn a_stop_that_is_cut_short_leaves_nothing_in_memory_only() {
         }
         drop(session);
     }
+}
+
+#[test]
+fn a_format_that_is_stopped_says_that_the_tier_was_formatted() {
+    let directory = tempfile::tempdir().unwrap();
+    open(&config_with(directory.path(), true, "write-back"))
+        .stop(StopMode::Destage, |_| {})
+        .unwrap();
+    let mut config = config_with(directory.path(), true, "write-back");
+    let slow = slow(directory.path());
+    config.shape = slow.shape.clone();
+    config.flash.as_mut().unwrap().shape = slow.flash.unwrap().shape;
+    let options = EngineOptions { format: true, ..EngineOptions::default() };
+    let started = Engine::open_watched(&config, options, &mut |_| ControlFlow::Break(()));
+    let error = started.map(|_| ()).unwrap_err();
+    assert!(matches!(error, EngineError::StartCut { formatted: true }), "{error}");
+    assert!(error.to_string().contains("the flash tier was formatted"), "{error}");
+    open(&config_with(directory.path(), true, "write-back")).kill();
 }
 
 #[test]

@@ -182,6 +182,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         | E::DramSize { .. } => return None,
         // Nothing can be done, or it depends on the cause.
         E::StartEnded
+        | E::StartCut { .. }
         | E::Open(_)
         | E::Nbd(_)
         | E::Io { .. }

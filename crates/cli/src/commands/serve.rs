@@ -342,7 +342,9 @@ fn start(
     });
     match started {
         Ok(server) => Ok(Some(server)),
-        Err(ServeError::Engine(error @ EngineError::StartEnded)) => {
+        Err(ServeError::Engine(
+            error @ (EngineError::StartEnded | EngineError::StartCut { .. }),
+        )) => {
             ctx.note(error);
             Ok(None)
         }

@@ -50,6 +50,7 @@ fn errors() -> Vec<EngineError> {
         E::NoFlashToAcknowledge,
         E::Quiesced,
         E::StartEnded,
+        E::StartCut { formatted: true },
         E::Open(OpenError::Io { action: "open", path: path(), source: io() }),
         E::Absent { what: what(), path: path() },
         E::Nbd(NbdError::Socket { address: text(), action: "connect", source: io() }),
