@@ -159,6 +159,24 @@ kill "$guard" 2>/dev/null || true
 kill -CONT "$KIT"
 unkit
 
+# An export that came back smaller, with nothing dirty: it is used, without what was cached of it.
+rm -f disk.img flash.img
+truncate -s 65M disk.img
+kit file disk.img
+config flash dram=4MiB flash_size=24MiB size= backing="$EXPORT"
+start
+io 'write -P 1 0 64k' flush
+stop || fail "$(cat server.log)"
+unkit
+truncate -s 60M disk.img
+kit file disk.img
+: >server.log
+start || fail "a smaller export is refused: $(cat server.log)"
+said "clean cached data"
+io 'read -P 1 0 64k'
+stop || fail "$(cat server.log)"
+unkit
+
 # The other server is killed: first one that keeps everything it acknowledged, then one that loses
 # what it was not told to flush.
 config flash dram=4MiB flash_size=24MiB size=64MiB backing="$EXPORT"

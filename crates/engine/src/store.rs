@@ -341,6 +341,9 @@ impl Store {
         if times && note.times != self.times()? {
             return Ok(true);
         }
+        if self.is_cut(note.size) {
+            return Ok(true);
+        }
         // The system may have cached what it read for the note.
         self.area.forget_cached().map_err(|source| io_error("read", &self.path, source))?;
         Ok(!self.contents(note.size)?.are_as(note.print))
@@ -367,11 +370,18 @@ impl Store {
             return Ok(true);
         }
         for (then, size) in noted.into_iter().chain(sealed.map(|left| (left.print, left.size))) {
-            if !self.contents(size)?.are_as(then) {
+            if self.is_cut(size) || !self.contents(size)?.are_as(then) {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Whether a volume that had this size is not whole any more. (What a file lacks counts as unreadable, which a
+    /// fingerprint shows. An NBD server would refuse the read.)
+    fn is_cut(&self, size: u64) -> bool {
+        let end = self.data_at.saturating_add(size);
+        self.export.as_ref().is_some_and(|export| end > export.size())
     }
 
     /// Looks for a header where this layout has none: its data would be served unchanged, from the
