@@ -179,9 +179,7 @@ fn check(
     {
         tier.found = Found::Blank;
     }
-    if flash.is_some() {
-        tell_twins_apart(&mut stores, options)?;
-    }
+    tell_twins_apart(&mut stores, flash.is_some(), options)?;
     let decision = decide(options, &mut flash, &stores)?;
     mark_older(&mut stores, &decision, flash.as_ref());
     if let (Open::Recover { .. }, Some(tier), Some(flash)) =
@@ -504,12 +502,18 @@ fn recover(
     Ok(Decision { start, numbers })
 }
 
-/// Stores with the same identity, because one was copied: refused, or given different identities
-/// from now on.
-fn tell_twins_apart(stores: &mut [Store], options: &EngineOptions) -> Result<(), EngineError> {
+/// Stores with the same identity, because one was copied, or has two addresses: refused, or given different
+/// identities from now on. Stores without a header have identities only for a flash tier.
+fn tell_twins_apart(
+    stores: &mut [Store],
+    has_flash: bool,
+    options: &EngineOptions,
+) -> Result<(), EngineError> {
     for n in 1..stores.len() {
         let (before, rest) = stores.split_at_mut(n);
-        let Some(twin) = before.iter().find(|store| store.uuid == rest[0].uuid) else { continue };
+        let is_twin =
+            |store: &&Store| store.uuid == rest[0].uuid && (has_flash || rest[0].header.is_some());
+        let Some(twin) = before.iter().find(is_twin) else { continue };
         if !options.format || rest[0].header.is_none() {
             return Err(EngineError::Twins { one: twin.name.clone(), other: rest[0].name.clone() });
         }
