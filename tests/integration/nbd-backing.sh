@@ -89,6 +89,16 @@ sed -i 's/^layout = "none"/layout = "offset"/' forebay.toml
 refused 1 "no flush.*layout" "$FOREBAY" serve --config forebay.toml
 unkit
 
+ends_in() { # ends_in SECONDS: whether the server ends within this time; if not, it is killed.
+    local guard ended=0
+    (sleep "$1" && kill -KILL "$SERVER") 2>/dev/null &
+    guard=$!
+    wait "$SERVER" || ended=$?
+    SERVER=
+    kill "$guard" 2>/dev/null || true
+    [ "$ended" != 137 ]
+}
+
 # The other server dies while the cache runs: the log, the status and a failed order report it.
 rm -f disk.img flash.img
 truncate -s 65M disk.img
@@ -149,13 +159,7 @@ io 'write -P 2 0 64k' flush 'read -P 2 0 64k'
 kill -TERM "$SERVER"
 sleep 2
 kill -TERM "$SERVER"
-(sleep 30 && kill -KILL "$SERVER") 2>/dev/null &
-guard=$!
-ended=0
-wait "$SERVER" || ended=$?
-SERVER=
-kill "$guard" 2>/dev/null || true
-[ "$ended" != 137 ] || fail "two signals do not end a server whose store hangs"
+ends_in 30 || fail "two signals do not end a server whose store hangs"
 kill -CONT "$KIT"
 unkit
 
@@ -175,6 +179,22 @@ start || fail "a smaller export is refused: $(cat server.log)"
 said "clean cached data"
 io 'read -P 1 0 64k'
 stop || fail "$(cat server.log)"
+unkit
+
+# A start that compares a slow export with its note can be stopped.
+rm -f disk.img flash.img
+truncate -s 65M disk.img
+kit file disk.img
+start
+stop || fail "$(cat server.log)"
+unkit
+kit --filter=delay file disk.img rdelay=2
+"$FOREBAY" serve --config forebay.toml >ready 2>>server.log &
+SERVER=$!
+sleep 16
+[ ! -s ready ] || fail "the export is not slow"
+kill -TERM "$SERVER"
+ends_in 15 || fail "a start that waits for a slow export cannot be stopped"
 unkit
 
 # The other server is killed: first one that keeps everything it acknowledged, then one that loses

@@ -98,7 +98,7 @@ fn open_all(
     progress: &mut Progress<'_>,
 ) -> Result<Opened, EngineError> {
     let devices = open_devices(config, options, missing, progress)?;
-    let checked = check(config, options, devices)?;
+    let checked = check(config, options, devices, progress)?;
     let made = Made::new(options, &checked)?;
     let committed = commit(checked, options, missing)?;
     Ok(assemble(options, committed, made))
@@ -166,6 +166,7 @@ fn check(
     config: &Config,
     options: &EngineOptions,
     OpenDevices { mut stores, mut flash }: OpenDevices,
+    progress: &mut Progress<'_>,
 ) -> Result<Checked, EngineError> {
     roles::check_roles(&stores, flash.as_mut(), options)?;
     let mut notices = Vec::new();
@@ -180,7 +181,7 @@ fn check(
         tier.found = Found::Blank;
     }
     tell_twins_apart(&mut stores, flash.is_some(), options)?;
-    let decision = decide(options, &mut flash, &stores)?;
+    let decision = decide(options, &mut flash, &stores, progress)?;
     mark_older(&mut stores, &decision, flash.as_ref());
     if let (Open::Recover { .. }, Some(tier), Some(flash)) =
         (&decision.start, &flash, &mut machine.flash)
@@ -440,6 +441,7 @@ fn decide(
     options: &EngineOptions,
     flash: &mut Option<OpenFlashDevice>,
     stores: &[Store],
+    progress: &mut Progress<'_>,
 ) -> Result<Decision, EngineError> {
     let in_order = || (0..stores.len() as u32).map(Volume).collect();
     let Some(tier) = flash else {
@@ -463,7 +465,7 @@ fn decide(
             if !options.format {
                 // Even a tier that owes nothing is somebody's cache.
                 let bound = |mismatch| EngineError::Bound { path, mismatch };
-                return recover(superblock, stores, numbers.map_err(bound)?, options);
+                return recover(superblock, stores, numbers.map_err(bound)?, options, progress);
             }
             if !options.discard_dirty_data {
                 match (tier.dirty_blocks(stores)?, numbers) {
@@ -489,13 +491,14 @@ fn recover(
     stores: &[Store],
     numbers: Vec<Volume>,
     options: &EngineOptions,
+    progress: &mut Progress<'_>,
 ) -> Result<Decision, EngineError> {
     check_epochs(superblock, stores)?;
     let stamps = stores.iter().zip(&numbers);
     let stamps = stamps.filter_map(|(store, &n)| store.stamp(n, superblock.uuid));
     // (An older flash tier is never accepted: it would put older data over newer data.)
     let start = Open::Recover {
-        changed: changed(superblock, stores, &numbers, options)?,
+        changed: changed(superblock, stores, &numbers, options, progress)?,
         drop_clean: options.drop_clean,
         stores: stamps.collect(),
     };
@@ -573,6 +576,7 @@ fn changed(
     stores: &[Store],
     numbers: &[Volume],
     options: &EngineOptions,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<Volume>, EngineError> {
     let mut changed = Vec::new();
     if options.drop_clean {
@@ -583,7 +587,7 @@ fn changed(
         let bound = bindings.find(|b| b.volume == number);
         let seal = bound.map_or([0; SEAL_BYTES], |b| b.seal);
         // What looks otherwise because it is older is reported as that.
-        if !is_older(store, number, superblock) && store.is_changed(&seal)? {
+        if !is_older(store, number, superblock) && store.is_changed(&seal, progress)? {
             changed.push(number);
         }
     }

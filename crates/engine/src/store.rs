@@ -312,6 +312,21 @@ impl Store {
         read.map_err(|source| io_error("read", &self.path, source))
     }
 
+    /// Like [`contents`](Store::contents), but `progress` may end the wait for an NBD server.
+    fn contents_watched(
+        &self,
+        size: u64,
+        progress: &mut Progress<'_>,
+    ) -> Result<VolumeContents, EngineError> {
+        let Some(export) = self.export.clone() else { return self.contents(size) };
+        let (start, path) = (self.data_at, self.path.clone());
+        let read = move || {
+            let read = VolumeContents::read(&HeaderArea::of_export(export), start, size);
+            read.map_err(|source| io_error("read", &path, source))
+        };
+        patience::wait_for(read, progress)
+    }
+
     /// Makes the times of the file durable.
     ///
     /// # Errors
@@ -353,8 +368,13 @@ impl Store {
     /// it, as far as its header and the flash tier's `seal` show.
     ///
     /// # Errors
-    /// If it cannot be read.
-    pub fn is_changed(&self, seal: &Seal) -> Result<bool, EngineError> {
+    /// If it cannot be read. While it waits for an NBD server, `progress` is called about ten times a second, and its
+    /// error ends the start.
+    pub fn is_changed(
+        &self,
+        seal: &Seal,
+        progress: &mut Progress<'_>,
+    ) -> Result<bool, EngineError> {
         let header = self.header.filter(|_| self.known);
         if header.is_some_and(|h| h.released) {
             return Ok(true);
@@ -370,7 +390,7 @@ impl Store {
             return Ok(true);
         }
         for (then, size) in noted.into_iter().chain(sealed.map(|left| (left.print, left.size))) {
-            if self.is_cut(size) || !self.contents(size)?.are_as(then) {
+            if self.is_cut(size) || !self.contents_watched(size, progress)?.are_as(then) {
                 return Ok(true);
             }
         }
