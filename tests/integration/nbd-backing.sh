@@ -89,6 +89,16 @@ sed -i 's/^layout = "none"/layout = "offset"/' forebay.toml
 refused 1 "no flush.*layout" "$FOREBAY" serve --config forebay.toml
 unkit
 
+ends_in() { # ends_in SECONDS: whether the server ends within this time; if not, it is killed.
+    local guard ended=0
+    (sleep "$1" && kill -KILL "$SERVER") 2>/dev/null &
+    guard=$!
+    wait "$SERVER" || ended=$?
+    SERVER=
+    kill "$guard" 2>/dev/null || true
+    [ "$ended" != 137 ]
+}
+
 # The other server dies while the cache runs: the log, the status and a failed order report it.
 rm -f disk.img flash.img
 truncate -s 65M disk.img
@@ -108,8 +118,9 @@ refused 1 "vm1: .*$gone" "$FOREBAY" ctl destage --config forebay.toml
 said "volume vm1 failed because .*$gone"
 crash
 
-# It dies during a quiesce, which then cannot end. What Forebay itself meanwhile writes to the
-# headers of the other stores does not count as a change by other programs.
+# It dies during a quiesce, or hangs. At the end of the quiesce, only the clients of its volume stay
+# paused. What Forebay itself meanwhile writes to the headers of the other stores does not count as a
+# change by other programs.
 rm -f disk.img flash.img
 truncate -s 65M disk.img
 kit file disk.img
@@ -125,11 +136,66 @@ io 'write -P 1 0 64k' flush
 kill -KILL "$KIT"
 wait "$KIT" || true
 KIT=
-said "client requests are still held back"
+said "requests to volume vm2 are still held back"
+said "restart the server once its NBD server is back"
+io 'write -P 2 0 64k' flush 'read -P 2 0 64k'
 sleep 2.5
 ! grep -q "other programs changed" server.log || fail "its own headers changed a store: $(cat server.log)"
 [ "$(grep -c "could not be read: vm2" server.log)" = 1 ] || fail "not said once: $(cat server.log)"
+[ "$(grep -c "still held back" server.log)" -le 2 ] || fail "said every second: $(cat server.log)"
 crash
+
+rm -f disk.img flash.img first.img
+truncate -s 65M disk.img
+kit file disk.img
+start
+io 'write -P 1 0 64k' flush
+: >server.log
+"$FOREBAY" ctl quiesce --for 1s --config forebay.toml >/dev/null
+kill -STOP "$KIT"
+sleep 10
+said "requests to volume vm2 are still held back"
+io 'write -P 2 0 64k' flush 'read -P 2 0 64k'
+kill -TERM "$SERVER"
+sleep 2
+kill -TERM "$SERVER"
+ends_in 30 || fail "two signals do not end a server whose store hangs"
+kill -CONT "$KIT"
+unkit
+
+# An export that came back smaller, with nothing dirty: it is used, without what was cached of it.
+rm -f disk.img flash.img
+truncate -s 65M disk.img
+kit file disk.img
+config flash dram=4MiB flash_size=24MiB size= backing="$EXPORT"
+start
+io 'write -P 1 0 64k' flush
+stop || fail "$(cat server.log)"
+unkit
+truncate -s 60M disk.img
+kit file disk.img
+: >server.log
+start || fail "a smaller export is refused: $(cat server.log)"
+said "clean cached data"
+io 'read -P 1 0 64k'
+stop || fail "$(cat server.log)"
+unkit
+
+# A start that compares a slow export with its note can be stopped.
+rm -f disk.img flash.img
+truncate -s 65M disk.img
+kit file disk.img
+start
+stop || fail "$(cat server.log)"
+unkit
+kit --filter=delay file disk.img rdelay=2
+"$FOREBAY" serve --config forebay.toml >ready 2>>server.log &
+SERVER=$!
+sleep 16
+[ ! -s ready ] || fail "the export is not slow"
+kill -TERM "$SERVER"
+ends_in 15 || fail "a start that waits for a slow export cannot be stopped"
+unkit
 
 # The other server is killed: first one that keeps everything it acknowledged, then one that loses
 # what it was not told to flush.

@@ -98,3 +98,10 @@ ctl stop --release >/dev/null
 wait "$SERVER" || fail "the stop failed"
 SERVER=
 "$FOREBAY" backing info disk.img | grep -q released || fail "stop --release did not say so"
+# With a configuration, what flash holds is dropped as well, and the header says so.
+start
+stop
+"$FOREBAY" backing info disk.img | grep -q released && fail "the store is still released after a run"
+"$FOREBAY" backing release disk.img --config forebay.toml --json | grep -q '"released": true' ||
+    fail "a release with --config does not report it"
+"$FOREBAY" backing info disk.img | grep -q released || fail "the header does not note the release"

@@ -2,8 +2,10 @@
 //! no other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
 
 use forebay_block::{PerVolume, Volume};
 use forebay_device::StoreSyncs;
@@ -32,6 +34,8 @@ pub(crate) struct BackingStores {
     /// The exports among them, for what needs no lock.
     exports: PerVolume<Option<Arc<Export>>>,
     syncs: PerVolume<Arc<StoreSyncs>>,
+    /// Whether a thread that [asks](BackingStores::ask) has not ended, by volume.
+    asked: PerVolume<AtomicBool>,
     /// Whether exports that do not answer are given up.
     given_up: AtomicBool,
 }
@@ -40,8 +44,9 @@ impl BackingStores {
     pub fn new(stores: Vec<Store>) -> BackingStores {
         let exports = stores.iter().map(|store| store.export.clone()).collect();
         let syncs = stores.iter().map(|store| store.syncs().clone()).collect();
+        let asked = stores.iter().map(|_| AtomicBool::new(false)).collect();
         let stores = stores.into_iter().map(Mutex::new).collect();
-        BackingStores { stores, exports, syncs, given_up: AtomicBool::new(false) }
+        BackingStores { stores, exports, syncs, asked, given_up: AtomicBool::new(false) }
     }
 
     /// All volumes.
@@ -57,6 +62,54 @@ impl BackingStores {
     /// All of them.
     pub fn lock_all(&self) -> LockedStores<'_> {
         self.stores.volumes().map(|volume| self.lock(volume)).collect()
+    }
+
+    /// Calls `what` for each of these stores, all at the same time, and waits for at most `limit`. A store that has
+    /// not answered by then gives `None`: a call in progress continues without its result, and under the store's lock;
+    /// a call that has not begun is left out. There is at most one such call for each store, so a store that an
+    /// earlier call still waits for gives `None` as well.
+    pub fn ask<T: Send + 'static>(
+        self: &Arc<BackingStores>,
+        volumes: &[Volume],
+        limit: Duration,
+        what: impl Fn(Volume, &mut Store) -> T + Send + Sync + 'static,
+    ) -> PerVolume<Option<T>> {
+        let until = Instant::now().checked_add(limit);
+        let mut results: PerVolume<Option<T>> = self.volumes().map(|_| None).collect();
+        let (what, is_late) = (Arc::new(what), Arc::new(AtomicBool::new(false)));
+        let (tell, told) = channel();
+        let mut awaited = 0;
+        for &volume in volumes {
+            if self.asked[volume].swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            let (stores, what, is_late, tell) =
+                (self.clone(), what.clone(), is_late.clone(), tell.clone());
+            let call = Arc::new(move || {
+                let mut store = stores.lock(volume);
+                let in_time = !is_late.load(Ordering::Acquire);
+                let result = in_time.then(|| what(volume, &mut store));
+                drop(store);
+                stores.asked[volume].store(false, Ordering::Release);
+                // (If nobody waits any more, the result is dropped.)
+                let _ = tell.send((volume, result));
+            });
+            let other = call.clone();
+            let thread = Builder::new().name(format!("forebay-store-{volume}"));
+            if thread.spawn(move || other()).is_err() {
+                // Where no more threads may be started, this one does it.
+                call();
+            }
+            awaited += 1;
+        }
+        while awaited > 0 {
+            let left = until.map_or(limit, |until| until.saturating_duration_since(Instant::now()));
+            let Ok((volume, result)) = told.recv_timeout(left) else { break };
+            results[volume] = result;
+            awaited -= 1;
+        }
+        is_late.store(true, Ordering::Release);
+        results
     }
 
     /// The start that the headers announce has ended before its epoch: they say again how the stores

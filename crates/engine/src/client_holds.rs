@@ -4,8 +4,15 @@
 //! while it runs. The end of an invalidation during a quiesce must not let clients continue, so each order removes
 //! only its own reason. (A change of policy, and a destage that clients keep from ending, hold requests within the
 //! machine.)
+//!
+//! The end of a quiesce keeps holding the requests to a volume whose header it could not write, until the header is
+//! written or a stop is announced. Until then the header may say that the store is complete and unchanged, and a
+//! write would make that false.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
+
+use forebay_block::Volume;
 
 use crate::operate::Orders;
 use crate::shared::Shared;
@@ -15,6 +22,8 @@ use crate::shared::Shared;
 pub(crate) struct ClientHolds {
     quiesce: Quiesce,
     invalidation: bool,
+    /// The volumes whose headers the last quiesce could not take its notes back from, and why.
+    noted: BTreeMap<Volume, String>,
 }
 
 /// How far a quiesce is.
@@ -84,9 +93,21 @@ impl ClientHolds {
         }
     }
 
-    /// The quiesce has ended.
-    pub fn end_quiesce(&mut self) {
+    /// The quiesce has ended, except for the volumes whose headers still note how it left the stores.
+    pub fn end_quiesce(&mut self, noted: BTreeMap<Volume, String>) {
         self.quiesce = Quiesce::No;
+        self.noted = noted;
+    }
+
+    /// The volumes that a quiesce still holds although it has ended, and why.
+    pub fn noted(&self) -> &BTreeMap<Volume, String> {
+        &self.noted
+    }
+
+    /// Whether a quiesce still holds requests to this volume although it has ended.
+    #[inline]
+    pub fn holds_noted(&self, volume: Volume) -> bool {
+        !self.noted.is_empty() && self.noted.contains_key(&volume)
     }
 }
 
@@ -126,7 +147,7 @@ mod tests {
         holds.invalidation = false;
         assert!(holds.any(), "the quiesce still holds");
         holds.invalidation = true;
-        holds.end_quiesce();
+        holds.end_quiesce(BTreeMap::new());
         assert!(holds.any() && !holds.is_quiescing(), "the invalidation still holds");
         holds.invalidation = false;
         assert!(!holds.any());
@@ -147,6 +168,22 @@ mod tests {
         let quiesced = holds.quiesced().unwrap();
         assert_eq!((quiesced.since, quiesced.until), (since, Some(until)));
         assert!(holds.any());
+    }
+
+    #[test]
+    fn a_volume_whose_note_stands_is_held_alone_until_the_note_is_withdrawn() {
+        let mut holds = ClientHolds::default();
+        holds.prepare_quiesce();
+        holds.begin_quiesce();
+        holds.end_quiesce(BTreeMap::from([(Volume(1), "no answer".to_owned())]));
+        assert!(!holds.any() && !holds.is_quiescing());
+        assert!(holds.holds_noted(Volume(1)) && !holds.holds_noted(Volume(0)));
+        // Another quiesce that fails before it holds anybody changes nothing about that.
+        holds.prepare_quiesce();
+        holds.forget_preparation();
+        assert!(holds.holds_noted(Volume(1)));
+        holds.end_quiesce(BTreeMap::new());
+        assert!(!holds.holds_noted(Volume(1)));
     }
 
     #[test]

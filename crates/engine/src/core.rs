@@ -319,18 +319,19 @@ impl Core {
 
     /// Changes why requests are held back. Those that nothing holds any more continue.
     pub fn change_holds(&mut self, now: Nanos, change: impl FnOnce(&mut ClientHolds)) {
-        let before = self.is_held();
+        let before = (self.is_held(), self.holds.noted().len());
         change(&mut self.holds);
-        if self.is_held() != before {
+        if (self.is_held(), self.holds.noted().len()) != before {
             self.update_published();
             self.drive(now);
         }
     }
 
-    /// A quiesce has ended: requests continue, unless something else holds them, and so do stamps.
-    pub fn end_quiesce(&mut self, now: Nanos) {
+    /// A quiesce has ended: requests continue, unless something else holds them, and so do stamps. The headers of
+    /// the volumes `noted` could not be written, for these reasons: requests to them are still held back.
+    pub fn end_quiesce(&mut self, now: Nanos, noted: BTreeMap<Volume, String>) {
         self.noted = false;
-        self.change_holds(now, ClientHolds::end_quiesce);
+        self.change_holds(now, |holds| holds.end_quiesce(noted));
     }
 
     /// The stores' headers are about to note how the stores are left: no stamps are requested from now on.
@@ -377,8 +378,9 @@ impl Core {
     pub fn drive(&mut self, now: Nanos) {
         self.again = self.run(now);
         while self.may_take_any() {
-            let (cache, table) = (&self.cache, &self.table);
-            let fits = |id: RequestId| fits(cache, table, table.request(id));
+            let (cache, table, stop) = (&self.cache, &self.table, self.life > Life::Serving);
+            let holds = &self.holds;
+            let fits = |id: RequestId| fits(cache, table, holds, stop, table.request(id));
             let Some(id) = self.waiting.pop(fits) else { break };
             self.hand_in(now, id);
             if self.lock_hold.should_end() {
@@ -489,7 +491,8 @@ impl Core {
 
     /// Whether this request may.
     fn may_take(&self, request: &Submission) -> bool {
-        self.may_take_any() && fits(&self.cache, &self.table, request)
+        // (What is to be refused is entered into the table first.)
+        self.may_take_any() && fits(&self.cache, &self.table, &self.holds, false, request)
     }
 
     /// Reports a timeout that has passed.
@@ -525,6 +528,9 @@ impl Core {
     }
 
     fn hand_in(&mut self, now: Nanos, id: RequestId) {
+        if self.holds.holds_noted(self.table.request(id).volume) {
+            return self.table.reply(id, Err(IoError::Shutdown));
+        }
         let request = self.table.request(id).at(now);
         self.cache.call(Call::Request(id, request));
         self.again |= self.run(now);
@@ -620,9 +626,19 @@ impl Core {
     }
 }
 
-/// Whether the machine has room for a request, and nothing of it has to wait for a client that is gone.
-fn fits(cache: &Cache, table: &Table, request: &Submission) -> bool {
-    cache.has_room_for(request.volume) && !table.awaits_abandoned(request)
+/// Whether the machine has room for a request, nothing of it has to wait for a client that is gone, and its volume is
+/// not held. A `stop` refuses requests to a held volume, and does not wait for room to do so.
+fn fits(
+    cache: &Cache,
+    table: &Table,
+    holds: &ClientHolds,
+    stop: bool,
+    request: &Submission,
+) -> bool {
+    match holds.holds_noted(request.volume) {
+        true => stop,
+        false => cache.has_room_for(request.volume) && !table.awaits_abandoned(request),
+    }
 }
 
 fn add_latency(sum: &mut Vec<LatencyRecorder>, more: &[LatencyRecorder]) {

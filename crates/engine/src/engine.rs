@@ -114,6 +114,11 @@ impl Engine {
         };
         engine.start_threads(config, options.one_at_a_time)?;
         opened.announcement.begin();
+        let formatted = matches!(opened.start, Open::Format { .. });
+        let begun = |error| match error {
+            EngineError::StartEnded => EngineError::StartCut { formatted },
+            error => error,
+        };
         engine.start(options.one_at_a_time, opened.start);
         let started = engine.wait_started(|of_log| {
             let seconds = began.elapsed().as_secs_f64();
@@ -122,21 +127,24 @@ impl Engine {
         let flash = opened.flash_path.unwrap_or_default();
         match started {
             Ok(started) => engine.take_start(started, flash)?,
-            Err(why) => return Err(engine.abandon(why, options.drop_clean, flash)),
+            Err(why) => return Err(engine.abandon(why, begun, options.drop_clean, flash)),
         }
         if options.drop_clean {
             // Until that is done, all notes of how the stores were left stay: if it is cut short, the
             // next start must not trust them either.
             let all: Vec<Volume> = engine.volumes.iter().map(|v| v.volume).collect();
-            engine.invalidate_watched(&all, |destaging| {
-                let seconds = began.elapsed().as_secs_f64();
-                progress(&Recovering { destaging, seconds, ..Recovering::default() })
-            })?;
+            engine
+                .invalidate_watched(&all, |destaging| {
+                    let seconds = began.elapsed().as_secs_f64();
+                    progress(&Recovering { destaging, seconds, ..Recovering::default() })
+                })
+                .map_err(begun)?;
         }
-        engine.complete(|completing| {
+        let completed = engine.complete(|completing| {
             let seconds = began.elapsed().as_secs_f64();
             progress(&Recovering { completing, seconds, ..Recovering::default() })
-        })?;
+        });
+        completed.map_err(begun)?;
         engine.mark_open()?;
         engine.completed();
         // What opening cost is no part of any run.
@@ -200,7 +208,14 @@ impl Engine {
     }
 
     /// Ends a start that was abandoned before the machine had accepted requests.
-    fn abandon(mut self, why: EngineError, drop_clean: bool, path: PathBuf) -> EngineError {
+    /// `begun` makes the error say that flash may have changed.
+    fn abandon(
+        mut self,
+        why: EngineError,
+        begun: impl Fn(EngineError) -> EngineError,
+        drop_clean: bool,
+        path: PathBuf,
+    ) -> EngineError {
         let mut core = self.shared.lock();
         if core.cache().recovering().is_some() {
             // It has only read, and does nothing more.
@@ -210,6 +225,7 @@ impl Engine {
             return why;
         }
         drop(core);
+        let why = begun(why);
         // The new epoch is about to take the notes of how the stores were left, or has. It ends
         // like any run, which notes them again.
         let until = Instant::now() + ABANDON_PATIENCE;

@@ -19,7 +19,8 @@ use crate::backing_header::{EpochError, HeaderError};
 mod reasons;
 
 pub use reasons::{
-    DestageFailure, DirtyLeft, FailingStore, TierMismatch, UncountedReason, UnsealedReason,
+    DestageFailure, DirtyLeft, FailingStore, HeldVolume, TierMismatch, UncountedReason,
+    UnsealedReason,
 };
 
 /// An engine could not be opened, or could not carry out an order.
@@ -63,6 +64,15 @@ pub enum EngineError {
     /// The caller stopped the start.
     #[error("the start was stopped before the cache was ready; the data on flash is unchanged")]
     StartEnded,
+    /// The caller stopped the start after the flash tier had begun to change.
+    #[error(
+        "the start was stopped before the cache was ready; {}",
+        if *formatted { "the flash tier was formatted" } else { "no acknowledged data was lost" }
+    )]
+    StartCut {
+        /// Whether the start has formatted the flash tier.
+        formatted: bool,
+    },
     /// A device or file cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -267,6 +277,15 @@ pub enum EngineError {
         /// Dirty blocks of the volume.
         blocks: u64,
     },
+    /// Nothing says which of two headers is the store's.
+    #[error(
+        "{} has a whole Forebay header at its start and another one at its end: one of them belongs to \
+         a store within the volume of the other; nothing was written", path.display()
+    )]
+    TwoHeaders {
+        /// The store.
+        path: PathBuf,
+    },
     /// A store without a header was to be released.
     #[error(
         "{} has no Forebay header in which to record the release; nothing was written",
@@ -322,9 +341,23 @@ pub enum EngineError {
     /// A stop could not resume clients.
     #[error(
         "the stop could not end the quiesce first ({0}), so the client requests that the quiesce \
-         held back failed; all acknowledged data is on the stores"
+         held back failed; all acknowledged data is kept"
     )]
     HeldRefused(Box<EngineError>),
+    /// What failed for one store failed for others, too.
+    #[error("{error}; volumes {} failed, too", others.join(", "))]
+    SeveralStores {
+        /// Why it failed for the first one.
+        error: Box<EngineError>,
+        /// The names of the other volumes.
+        others: Vec<String>,
+    },
+    /// A quiesce has ended, but not for these volumes.
+    #[error(
+        "client requests to {} are still held back, because the header of the backing store could not be \
+         written after a quiesce; requests to other volumes continue", held(.0)
+    )]
+    VolumesHeld(Vec<HeldVolume>),
     /// A volume has become too small for its dirty data.
     #[error(
         "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \
@@ -591,6 +624,10 @@ pub enum EngineError {
 
 fn each(stores: &[FailingStore]) -> String {
     stores.iter().map(|store| format!("; {store}")).collect()
+}
+
+fn held(volumes: &[HeldVolume]) -> String {
+    volumes.iter().map(HeldVolume::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn keys(problems: &[Problem]) -> String {

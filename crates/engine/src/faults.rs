@@ -24,6 +24,8 @@ pub struct Reported {
     errors: Vec<(u64, Repeats)>,
     unstamped: BTreeMap<Volume, Repeats>,
     suspended: Vec<bool>,
+    held: BTreeMap<Volume, Repeats>,
+    overdue: Repeats,
     jammed: bool,
     lasting: Vec<LastingFault>,
 }
@@ -64,6 +66,21 @@ pub enum Fault {
         volume: String,
         /// Why the session ended.
         why: String,
+    },
+    /// Requests to a volume are still held back after a quiesce, because the header of its backing store could not be
+    /// written. The store is tried again by [`Engine::end_overdue_quiesce`] and [`Engine::resume`].
+    Held {
+        /// Name of the volume.
+        volume: String,
+        /// Why the last write failed.
+        why: String,
+        /// Whether the session with the NBD server of the store has ended, so that only a restart helps.
+        disconnected: bool,
+    },
+    /// Requests to a volume that were still held back after a quiesce continue.
+    Released {
+        /// Name of the volume.
+        volume: String,
     },
     /// A backing store that was suspended accepts writes again.
     Resumed {
@@ -216,6 +233,22 @@ impl fmt::Display for Fault {
                 "writes to volume {volume} are failing: {why}. Dirty data is kept. Forebay does not \
                  reconnect: restart the server once its NBD server is back"
             ),
+            Fault::Held { volume, why, disconnected } => {
+                write!(
+                    f,
+                    "requests to volume {volume} are still held back after the quiesce, because the header of its \
+                     backing store could not be written: {why}. Its cached data was dropped. "
+                )?;
+                f.write_str(match disconnected {
+                    false => "Forebay tries again every second",
+                    true => {
+                        "Forebay does not reconnect: restart the server once its NBD server is back"
+                    }
+                })
+            }
+            Fault::Released { volume } => {
+                write!(f, "requests to volume {volume} continue after the quiesce")
+            }
             Fault::Resumed { volume } => {
                 write!(f, "the backing store of volume {volume} accepts writes again")
             }
@@ -255,6 +288,12 @@ impl Repeats {
 }
 
 impl Reported {
+    /// Whether to report now that [`Engine::end_overdue_quiesce`] has failed: less and less often while it keeps
+    /// failing.
+    pub fn allows_overdue(&mut self) -> bool {
+        self.overdue.allow(Instant::now())
+    }
+
     /// What has not been reported of an engine, which counts as reported from now on.
     pub(crate) fn report(&mut self, engine: &Engine) -> Vec<Fault> {
         let reported = self;
@@ -294,6 +333,19 @@ impl Reported {
                     (None, _) => Fault::Resumed { volume },
                 });
                 *reported = suspended.is_some();
+            }
+        }
+        for of in engine.volumes() {
+            match core.holds().noted().get(&of.volume) {
+                Some(why) if reported.held.entry(of.volume).or_default().allow(Instant::now()) => {
+                    let disconnected = engine.stores.session_failure(of.volume).is_some();
+                    let (volume, why) = (of.name.clone(), why.clone());
+                    faults.push(Fault::Held { volume, why, disconnected });
+                }
+                None if reported.held.remove(&of.volume).is_some() => {
+                    faults.push(Fault::Released { volume: of.name.clone() });
+                }
+                _ => {}
             }
         }
         if core.cache().is_jammed() != reported.jammed {

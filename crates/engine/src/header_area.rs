@@ -69,6 +69,14 @@ impl HeaderArea {
         }
     }
 
+    /// How many reads at the same time are faster than one after the other.
+    pub fn reads_at_once(&self) -> usize {
+        match &self.medium {
+            Medium::File(_) => 1,
+            Medium::Remote(_) => 16,
+        }
+    }
+
     /// Whether the system says that these bytes are zeroes because nothing was written there. (It
     /// may not say so even if it is true.)
     pub fn is_hole(&self, at: u64, length: u64) -> std::io::Result<bool> {

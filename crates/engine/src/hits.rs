@@ -300,7 +300,7 @@ mod tests {
         }
         shared.with_core(|core, now| core.change_holds(now, ClientHolds::begin_quiesce));
         assert!(ask(&mut session, read(1)).is_empty());
-        shared.with_core(Core::end_quiesce);
+        shared.with_core(|core, now| core.end_quiesce(now, Default::default()));
         let mut done = Vec::new();
         session.reap(&mut done);
         assert_eq!(done.len(), 1);

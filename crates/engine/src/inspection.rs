@@ -19,21 +19,59 @@ use crate::patience;
 use crate::store::{find_header, io_error};
 use crate::store_plan::header_places;
 
+/// The whole headers of a store, each at the place that its own layout names, and what else its places hold.
+struct Headers {
+    found: Vec<(u64, BackingHeader)>,
+    errors: Vec<(u64, HeaderError)>,
+}
+
+impl Headers {
+    /// Looks where the layout says that a header is; in both places if it is not known.
+    fn look(
+        area: &HeaderArea,
+        size: u64,
+        layout: Option<BackingLayout>,
+    ) -> std::io::Result<Headers> {
+        let [start, end] = header_places(size);
+        let places = [(start, BackingLayout::Offset), (end, BackingLayout::Tail)];
+        let mut headers = Headers { found: Vec::new(), errors: Vec::new() };
+        for (at, of) in
+            places.into_iter().filter(|&(_, of)| layout.is_none_or(|layout| layout == of))
+        {
+            match find_header(&area.read(at)?) {
+                Ok(Some(header)) if header.layout == of => headers.found.push((at, header)),
+                // A header of another layout belongs to a store within the volume.
+                Ok(_) => {}
+                Err(error) => headers.errors.push((at, error)),
+            }
+        }
+        Ok(headers)
+    }
+
+    /// The header, if there is one.
+    ///
+    /// # Errors
+    /// If there are two: a volume may hold a whole store of the other layout, and nothing says which is which.
+    fn only(&self, path: &Path) -> Result<Option<(u64, BackingHeader)>, EngineError> {
+        match *self.found.as_slice() {
+            [] => Ok(None),
+            [header] => Ok(Some(header)),
+            _ => Err(EngineError::TwoHeaders { path: path.to_owned() }),
+        }
+    }
+}
+
 /// The header of a store that is inspected from outside, and the layout it belongs to.
 ///
 /// # Errors
-/// If the store cannot be read, or holds no header.
+/// If the store cannot be read, or holds no header, or one at each end.
 pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
     let (area, size) = look_into(path)?;
-    let mut first_error = None;
-    for at in header_places(size) {
-        let bytes = area.read(at).map_err(|e| io_error("read", path, e))?;
-        match find_header(&bytes) {
-            Ok(Some(header)) => return Ok(header),
-            Ok(None) => {}
-            Err(error) => first_error = Some(first_error.unwrap_or(error)),
-        }
+    let headers = Headers::look(&area, size, None).map_err(|e| io_error("read", path, e))?;
+    if let Some((_, header)) = headers.only(path)? {
+        return Ok(header);
     }
+    let first_error = headers.errors.first().map(|&(_, error)| error);
     let error = former_end(&area, size, path)?.or(first_error).unwrap_or(HeaderError::Missing);
     Err(EngineError::NoStore { path: path.to_owned(), error })
 }
@@ -62,11 +100,14 @@ fn look_into(path: &Path) -> Result<(HeaderArea, u64), EngineError> {
 }
 
 /// Releases a store: no data on a flash tier counts for it any more. Returns the header that says
-/// so.
+/// so. If the layout of the store is known, no other header is looked at.
 ///
 /// # Errors
-/// If it is in use, has no header, or a flash tier holds newer data; nothing was written.
-pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
+/// If it is in use, has no header, or one at each end, or a flash tier holds newer data; nothing was written.
+pub fn release_backing(
+    path: &Path,
+    layout: Option<BackingLayout>,
+) -> Result<BackingHeader, EngineError> {
     let address = path.to_str().filter(|path| path.contains("://"));
     let mut lock = None;
     let (area, size) = match address {
@@ -84,20 +125,15 @@ pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
             (HeaderArea::of_file(file.map_err(|source| io_error("open", path, source))?), size)
         }
     };
-    let mut released = None;
-    for at in header_places(size) {
-        let found = find_header(&area.read(at).map_err(|e| io_error("read", path, e))?);
-        if let Ok(Some(header)) = found {
-            released = Some((at, header));
-            break;
-        }
-        if let Err(error) = found
-            && error.is_of_whole_copy()
-        {
-            return Err(EngineError::NoStore { path: path.to_owned(), error });
-        }
+    let headers = Headers::look(&area, size, layout).map_err(|e| io_error("read", path, e))?;
+    // A damaged header at the start may be the store's; what is behind it is then data.
+    if let Some(&(at, error)) = headers.errors.first()
+        && error.is_of_whole_copy()
+        && headers.found.first().is_none_or(|&(found, _)| at < found)
+    {
+        return Err(EngineError::NoStore { path: path.to_owned(), error });
     }
-    let Some((at, header)) = released else {
+    let Some((at, header)) = headers.only(path)? else {
         let path = path.to_owned();
         return Err(match former_end(&area, size, &path)? {
             Some(error) => EngineError::NoStore { path, error },

@@ -72,8 +72,8 @@ pub use check::{CheckReport, Loss, Unreadable, check_flash};
 pub use clock::Clock;
 pub use engine::{Counters, Engine};
 pub use error::{
-    DestageFailure, DirtyLeft, EngineError, FailingStore, TierMismatch, UncountedReason,
-    UnsealedReason,
+    DestageFailure, DirtyLeft, EngineError, FailingStore, HeldVolume, TierMismatch,
+    UncountedReason, UnsealedReason,
 };
 pub use faults::{Fault, FlashGivenUp, LastingFault, OrderNews, Reported, UnreadableBlocks};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;

@@ -98,7 +98,7 @@ fn open_all(
     progress: &mut Progress<'_>,
 ) -> Result<Opened, EngineError> {
     let devices = open_devices(config, options, missing, progress)?;
-    let checked = check(config, options, devices)?;
+    let checked = check(config, options, devices, progress)?;
     let made = Made::new(options, &checked)?;
     let committed = commit(checked, options, missing)?;
     Ok(assemble(options, committed, made))
@@ -166,6 +166,7 @@ fn check(
     config: &Config,
     options: &EngineOptions,
     OpenDevices { mut stores, mut flash }: OpenDevices,
+    progress: &mut Progress<'_>,
 ) -> Result<Checked, EngineError> {
     roles::check_roles(&stores, flash.as_mut(), options)?;
     let mut notices = Vec::new();
@@ -179,10 +180,8 @@ fn check(
     {
         tier.found = Found::Blank;
     }
-    if flash.is_some() {
-        tell_twins_apart(&mut stores, options)?;
-    }
-    let decision = decide(options, &mut flash, &stores)?;
+    tell_twins_apart(&mut stores, flash.is_some(), options)?;
+    let decision = decide(options, &mut flash, &stores, progress)?;
     mark_older(&mut stores, &decision, flash.as_ref());
     if let (Open::Recover { .. }, Some(tier), Some(flash)) =
         (&decision.start, &flash, &mut machine.flash)
@@ -442,6 +441,7 @@ fn decide(
     options: &EngineOptions,
     flash: &mut Option<OpenFlashDevice>,
     stores: &[Store],
+    progress: &mut Progress<'_>,
 ) -> Result<Decision, EngineError> {
     let in_order = || (0..stores.len() as u32).map(Volume).collect();
     let Some(tier) = flash else {
@@ -465,7 +465,7 @@ fn decide(
             if !options.format {
                 // Even a tier that owes nothing is somebody's cache.
                 let bound = |mismatch| EngineError::Bound { path, mismatch };
-                return recover(superblock, stores, numbers.map_err(bound)?, options);
+                return recover(superblock, stores, numbers.map_err(bound)?, options, progress);
             }
             if !options.discard_dirty_data {
                 match (tier.dirty_blocks(stores)?, numbers) {
@@ -491,25 +491,32 @@ fn recover(
     stores: &[Store],
     numbers: Vec<Volume>,
     options: &EngineOptions,
+    progress: &mut Progress<'_>,
 ) -> Result<Decision, EngineError> {
     check_epochs(superblock, stores)?;
     let stamps = stores.iter().zip(&numbers);
     let stamps = stamps.filter_map(|(store, &n)| store.stamp(n, superblock.uuid));
     // (An older flash tier is never accepted: it would put older data over newer data.)
     let start = Open::Recover {
-        changed: changed(superblock, stores, &numbers, options)?,
+        changed: changed(superblock, stores, &numbers, options, progress)?,
         drop_clean: options.drop_clean,
         stores: stamps.collect(),
     };
     Ok(Decision { start, numbers })
 }
 
-/// Stores with the same identity, because one was copied: refused, or given different identities
-/// from now on.
-fn tell_twins_apart(stores: &mut [Store], options: &EngineOptions) -> Result<(), EngineError> {
+/// Stores with the same identity, because one was copied, or has two addresses: refused, or given different
+/// identities from now on. Stores without a header have identities only for a flash tier.
+fn tell_twins_apart(
+    stores: &mut [Store],
+    has_flash: bool,
+    options: &EngineOptions,
+) -> Result<(), EngineError> {
     for n in 1..stores.len() {
         let (before, rest) = stores.split_at_mut(n);
-        let Some(twin) = before.iter().find(|store| store.uuid == rest[0].uuid) else { continue };
+        let is_twin =
+            |store: &&Store| store.uuid == rest[0].uuid && (has_flash || rest[0].header.is_some());
+        let Some(twin) = before.iter().find(is_twin) else { continue };
         if !options.format || rest[0].header.is_none() {
             return Err(EngineError::Twins { one: twin.name.clone(), other: rest[0].name.clone() });
         }
@@ -569,6 +576,7 @@ fn changed(
     stores: &[Store],
     numbers: &[Volume],
     options: &EngineOptions,
+    progress: &mut Progress<'_>,
 ) -> Result<Vec<Volume>, EngineError> {
     let mut changed = Vec::new();
     if options.drop_clean {
@@ -579,7 +587,7 @@ fn changed(
         let bound = bindings.find(|b| b.volume == number);
         let seal = bound.map_or([0; SEAL_BYTES], |b| b.seal);
         // What looks otherwise because it is older is reported as that.
-        if !is_older(store, number, superblock) && store.is_changed(&seal)? {
+        if !is_older(store, number, superblock) && store.is_changed(&seal, progress)? {
             changed.push(number);
         }
     }

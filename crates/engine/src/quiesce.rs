@@ -6,7 +6,13 @@
 //! files, which the headers have just changed. Before a store may be written again, the notes are
 //! withdrawn: first the headers say *dirty*, then the tier drops its notes. A start that finds a
 //! store that differs from its note (`Store::is_changed`) drops the tier's data for it.
+//!
+//! If a header cannot be written at the end of a quiesce, its note stands: the header says that the store is complete
+//! and unchanged. Requests to its volume stay held, so that this remains true, and everything cached of the volume is
+//! dropped durably, so that nothing is out of date whatever becomes of the store. The other volumes continue. The
+//! volume follows as soon as its header is written, which needs no other change of the tier.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::TryLockError;
 use std::thread::{Builder, ScopedJoinHandle};
@@ -19,15 +25,19 @@ use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
 
 use crate::backing_stores::LockedStores;
 use crate::client_holds::{ClientHolds, HeldBack};
-use crate::core::{Core, Life};
+use crate::core::Life;
 use crate::engine::{Engine, StoreState};
-use crate::error::EngineError;
+use crate::error::{EngineError, HeldVolume};
 use crate::faults::OrderNews;
 use crate::fingerprint::{Fingerprint, SealContents};
 use crate::news::Rest;
 use crate::operate::Orders;
+use crate::options::VolumeDescription;
 use crate::shared::CoreGuard;
 use crate::store::Store;
+
+/// How long the end of a quiesce waits for a store that does not answer, while the clients of all volumes wait.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Engine {
     /// Destages all dirty data while requests continue, then holds new requests back, finishes
@@ -38,13 +48,19 @@ impl Engine {
     ///
     /// # Errors
     /// As [`destage`](Engine::destage), if the state cannot be recorded, or if a stop is announced
-    /// meanwhile; requests then continue.
+    /// meanwhile; requests then continue, except those to the volumes that the error or
+    /// [`faults`](Engine::faults) name.
     pub fn quiesce(
         &self,
         limit: Option<Duration>,
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
         let mut orders = self.begin_order()?;
+        if !self.shared.lock().holds().noted().is_empty() {
+            // Stores that still have a note of the last quiesce need not take another.
+            self.resume_during(&mut orders)?;
+            self.still_held().map_or(Ok(()), Err)?;
+        }
         self.change_holds(ClientHolds::prepare_quiesce);
         let quiesced = self.quiesce_during(&mut orders, limit, &mut progress);
         self.change_holds(ClientHolds::forget_preparation);
@@ -77,6 +93,7 @@ impl Engine {
         if quiesced.is_err() {
             // That clients have to wait is more serious than the error.
             self.resume_or_say(orders)?;
+            self.still_held().map_or(Ok(()), Err)?;
         }
         quiesced
     }
@@ -90,15 +107,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets requests continue if a quiesce has exceeded its limit; true if so.
+    /// Lets requests continue if a quiesce has exceeded its limit; true if so. Also lets requests continue to volumes
+    /// that a quiesce still holds although it has ended, if their headers can be written now. Call it about once a
+    /// second; it takes at most some seconds, even if a store does not answer.
     ///
     /// # Errors
-    /// As [`resume`](Engine::resume).
+    /// If the flash tier cannot be written; requests are then still held back. [`faults`](Engine::faults) names the
+    /// volumes whose headers cannot be written.
     pub fn end_overdue_quiesce(&self) -> Result<bool, EngineError> {
         let is_overdue = || {
             let core = self.shared.lock();
-            let until = core.holds().quiesced().and_then(|quiesced| quiesced.until);
-            core.life() == Life::Serving && until.is_some_and(|until| until <= Instant::now())
+            let until = core.holds().quiesced().map(|quiesced| quiesced.until);
+            core.life() == Life::Serving
+                && match until {
+                    Some(until) => until.is_some_and(|until| until <= Instant::now()),
+                    None => !core.holds().noted().is_empty(),
+                }
         };
         if !is_overdue() {
             return Ok(false);
@@ -113,8 +137,9 @@ impl Engine {
         if !is_overdue() {
             return Ok(false);
         }
+        let quiesced = self.shared.lock().holds().quiesced().is_some();
         self.resume_or_say(&mut orders)?;
-        Ok(true)
+        Ok(quiesced)
     }
 
     /// Lets requests continue after a [`quiesce`](Engine::quiesce). If other programs have changed a
@@ -122,14 +147,30 @@ impl Engine {
     /// [`faults`](Engine::faults) says so.
     ///
     /// # Errors
-    /// If headers or the flash tier cannot be written; requests are then still held back.
+    /// If the flash tier cannot be written; requests are then still held back. If the headers of some stores cannot
+    /// be written; then only requests to their volumes are.
     pub fn resume(&self) -> Result<(), EngineError> {
-        if !self.shared.lock().holds().is_quiescing() {
+        let core = self.shared.lock();
+        if !core.holds().is_quiescing() && core.holds().noted().is_empty() {
             // Nothing to end, so nothing to wait for.
             return Ok(());
         }
+        drop(core);
         let mut orders = self.begin_order()?;
-        self.resume_or_say(&mut orders)
+        self.resume_or_say(&mut orders)?;
+        self.still_held().map_or(Ok(()), Err)
+    }
+
+    /// The error that names the volumes that a quiesce still holds although it has ended, if there are any.
+    pub(crate) fn still_held(&self) -> Option<EngineError> {
+        let core = self.shared.lock();
+        let noted = core.holds().noted();
+        let held = |v: &VolumeDescription| {
+            let why = noted.get(&v.volume)?.clone();
+            Some(HeldVolume { volume: v.name.clone(), why })
+        };
+        let volumes: Vec<_> = self.volumes().iter().filter_map(held).collect();
+        (!volumes.is_empty()).then_some(EngineError::VolumesHeld(volumes))
     }
 
     /// As [`resume`](Engine::resume); the error says that clients are still held back.
@@ -138,33 +179,43 @@ impl Engine {
         resumed.map_err(|error| EngineError::StillQuiesced(Box::new(error)))
     }
 
-    /// As [`resume`](Engine::resume), as a part of an order.
+    /// As [`resume`](Engine::resume), as a part of an order. Holds back requests to the volumes whose headers cannot
+    /// be written.
     pub(crate) fn resume_during(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        if orders.notes.is_some() {
-            self.drop_changed(orders)?;
-            self.withdraw_notes(orders)?;
-            orders.notes = None;
-        }
-        self.shared.with_core(Core::end_quiesce);
+        let noted = match orders.notes {
+            Some(_) => {
+                self.drop_changed(orders)?;
+                self.withdraw_notes(orders)?
+            }
+            // What is cached of these volumes is void, and the tier has no note of them.
+            None => {
+                let noted = self.shared.lock().holds().noted().keys().copied().collect::<Vec<_>>();
+                self.withdraw_from_headers(orders, &noted)
+            }
+        };
+        orders.notes = None;
+        self.shared.with_core(|core, now| core.end_quiesce(now, noted));
         Ok(())
     }
 
     /// Drops the cached data of volumes whose stores are not as they were noted. It is clean.
     fn drop_changed(&self, orders: &mut Orders) -> Result<(), EngineError> {
         let Some(notes) = &mut orders.notes else { return Ok(()) };
-        let stores = self.stores.lock_all();
-        let passes_through = self.pass_through(&stores);
-        let compared = for_each_store(&stores, |volume, store| {
+        let (former, shared) = (notes.clone(), self.shared.clone());
+        let noted: Vec<Volume> = notes.volumes().filter(|&v| notes[v].is_some()).collect();
+        let compared = self.stores.ask(&noted, ANSWER_WAIT_MAX, move |volume, store| {
             // The header of a volume that passes through may have been written meanwhile.
-            let times = !passes_through[volume];
-            notes[volume].map_or(Ok(false), |note| store.differs(&note, times))
+            let times = !shared.lock().cache().passes_through(volume);
+            former[volume].map_or(Ok(false), |note| store.differs(&note, times))
         });
-        drop(stores);
-        let volumes = |is: fn(&Result<bool, EngineError>) -> bool| -> Vec<_> {
-            self.volumes().iter().filter(|v| is(&compared[v.volume])).collect()
+        let volumes = |is: fn(Option<&Result<bool, EngineError>>) -> bool| -> Vec<_> {
+            let is = |v: &&VolumeDescription| {
+                noted.contains(&v.volume) && is(compared[v.volume].as_ref())
+            };
+            self.volumes().iter().filter(is).collect()
         };
         // What cannot be read may have changed.
-        let dropped = volumes(|differs| !matches!(differs, Ok(false)));
+        let dropped = volumes(|differs| !matches!(differs, Some(Ok(false))));
         if dropped.is_empty() {
             return Ok(());
         }
@@ -172,10 +223,11 @@ impl Engine {
         self.seal(dropped.iter().map(|v| void(v.volume)).collect()).map_err(failed(what))?;
         // Until clients continue, nothing of them is cached that could be out of date.
         dropped.iter().for_each(|v| notes[v.volume] = None);
-        let names = |is: fn(&Result<bool, EngineError>) -> bool| -> Vec<String> {
+        let names = |is: fn(Option<&Result<bool, EngineError>>) -> bool| -> Vec<String> {
             volumes(is).into_iter().map(|v| v.name.clone()).collect()
         };
-        let (changed, unread) = (names(|d| matches!(d, Ok(true))), names(Result::is_err));
+        let changed = names(|differs| matches!(differs, Some(Ok(true))));
+        let unread = names(|differs| !matches!(differs, Some(Ok(_))));
         let news = [
             OrderNews::StoresChanged { volumes: changed },
             OrderNews::StoresUnread { volumes: unread },
@@ -228,7 +280,8 @@ impl Engine {
         self.destage_during(orders, "the destage", &mut progress)
     }
 
-    /// Records how the stores are left; nothing is in progress. Returns the notes, by volume.
+    /// Records how the stores are left; nothing is in progress. Returns the notes, by volume. If that fails for some
+    /// stores, the others have their notes nevertheless.
     pub(crate) fn note_stores(
         &self,
         left: StoreState,
@@ -237,38 +290,46 @@ impl Engine {
         let stamp = self.shared.lock().cache().stamp_now(left != StoreState::Dirty);
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
-        let prints = self.fingerprints(&stores)?;
+        let prints = self.fingerprints(&stores);
         let mut sealed = Vec::new();
         let mut notes = PerVolume::EMPTY;
+        let (mut failed, mut others) = (None, Vec::new());
         for ((volume, store), print) in stores.iter_mut().zip(prints) {
-            let size = store.size_bytes;
-            // Without flash, no later run has anything cached that could be out of date.
-            let noted = print.filter(|_| self.has_flash).map_or([0; 16], Fingerprint::bytes);
-            store.write_header(&HeaderChange::Leave {
+            let data_bytes = store.size_bytes;
+            let leave = |print: Option<Fingerprint>| HeaderChange::Leave {
                 whole: left != StoreState::Dirty,
                 // What flash holds of a volume that passes through is void, whatever becomes of flash.
                 released: left == StoreState::Released || passes_through[volume],
-                fingerprint: noted,
-                data_bytes: size,
+                // Without flash, no later run has anything cached that could be out of date.
+                fingerprint: print.filter(|_| self.has_flash).map_or([0; 16], Fingerprint::bytes),
+                data_bytes,
                 stamp,
-            })?;
-            let Some(print) = print else {
-                notes.push(None);
-                continue;
             };
-            store.sync_times()?;
-            let note = SealContents { size, print, times: store.times()? };
-            notes.push(Some(note));
-            let seal = note.seal();
-            let stamp = store.keeps_stamps().then(|| store.stamp_number());
-            let distrust = left == StoreState::Released;
-            sealed.push(Sealed { volume, seal, distrust, stamp });
+            let left_so = print.and_then(|print| store.leave(&leave(print), print));
+            let note = left_so.unwrap_or_else(|error| {
+                match failed {
+                    None => failed = Some(error),
+                    Some(_) => others.push(store.name.clone()),
+                }
+                None
+            });
+            notes.push(note);
+            if let Some(note) = note {
+                let seal = note.seal();
+                let stamp = store.keeps_stamps().then(|| store.stamp_number());
+                let distrust = left == StoreState::Released;
+                sealed.push(Sealed { volume, seal, distrust, stamp });
+            }
         }
         drop(stores);
         if self.has_flash {
             self.seal(sealed)?;
         }
-        Ok(notes)
+        match failed {
+            None => Ok(notes),
+            Some(error) if others.is_empty() => Err(error),
+            Some(error) => Err(EngineError::SeveralStores { error: Box::new(error), others }),
+        }
     }
 
     /// The fingerprints of all stores, if something cached could be out of date later: on flash, or
@@ -276,11 +337,11 @@ impl Engine {
     fn fingerprints(
         &self,
         stores: &LockedStores<'_>,
-    ) -> Result<PerVolume<Option<Fingerprint>>, EngineError> {
+    ) -> PerVolume<Result<Option<Fingerprint>, EngineError>> {
         let quiesces = self.shared.lock().holds().quiesced().is_some();
         match self.has_flash || quiesces {
             true => fingerprints(stores).into_iter().map(|print| print.map(Some)).collect(),
-            false => Ok(PerVolume::filled(None, stores.len())),
+            false => stores.volumes().map(|_| Ok(None)).collect(),
         }
     }
 
@@ -317,27 +378,57 @@ impl Engine {
         stores.volumes().map(|volume| core.cache().passes_through(volume)).collect()
     }
 
-    /// The stores are about to be written again.
-    fn withdraw_notes(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        let mut stores = self.stores.lock_all();
-        let passes_through = self.pass_through(&stores);
-        for (volume, store) in stores.iter_mut() {
-            let dirty = orders.marks_dirty && !store.read_only && !passes_through[volume];
-            store.write_header(&HeaderChange::Withdraw { dirty })?;
-            // Should this be tried again, the file's new times are no sign of others.
-            if let Some(note) = orders.notes.as_mut().and_then(|notes| notes[volume].as_mut()) {
-                note.times = store.times()?;
-            }
-        }
-        let volumes = stores.volumes();
-        drop(stores);
+    /// The stores are about to be written again. Returns the volumes whose headers cannot be written, and why; what
+    /// is cached of them is dropped.
+    fn withdraw_notes(&self, orders: &mut Orders) -> Result<BTreeMap<Volume, String>, EngineError> {
+        let all: Vec<Volume> = self.stores.volumes().collect();
+        let noted = self.withdraw_from_headers(orders, &all);
         let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
-        let withdrawn = self.seal(volumes.map(open).collect()).map_err(failed("resuming clients"));
+        let close = |volume| if noted.contains_key(&volume) { void(volume) } else { open(volume) };
+        let withdrawn = self.seal(all.into_iter().map(close).collect());
         // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
         // drops what is clean; nothing becomes dirty there any more.
-        withdrawn.or_else(|error| {
-            if self.shared.lock().cache().has_given_up() { Ok(()) } else { Err(error) }
-        })
+        if let Err(error) = withdrawn.map_err(failed("resuming clients"))
+            && !self.shared.lock().cache().has_given_up()
+        {
+            return Err(error);
+        }
+        Ok(noted)
+    }
+
+    /// Takes back what the headers of these volumes say of how a quiesce left their stores. Returns the volumes
+    /// whose headers cannot be written, and why.
+    fn withdraw_from_headers(
+        &self,
+        orders: &mut Orders,
+        volumes: &[Volume],
+    ) -> BTreeMap<Volume, String> {
+        let (marks_dirty, shared) = (orders.marks_dirty, self.shared.clone());
+        let asked = self.stores.ask(volumes, ANSWER_WAIT_MAX, move |volume, store| {
+            let passes_through = shared.lock().cache().passes_through(volume);
+            let dirty = marks_dirty && !store.read_only && !passes_through;
+            match store.withdraw_note(dirty) {
+                // Nobody writes to this store, so its note stays true.
+                Err(_) if store.read_only => {}
+                withdrawn => withdrawn?,
+            }
+            store.times()
+        });
+        let mut noted = BTreeMap::new();
+        for (volume, answer) in asked.into_iter().enumerate() {
+            let volume = Volume(volume as u32);
+            match answer {
+                Some(Ok(times)) => {
+                    // Should this be tried again, the file's new times are no sign of others.
+                    let note = orders.notes.as_mut().and_then(|notes| notes[volume].as_mut());
+                    note.into_iter().for_each(|note| note.times = times);
+                }
+                _ if !volumes.contains(&volume) => {}
+                Some(Err(error)) => drop(noted.insert(volume, error.to_string())),
+                None => drop(noted.insert(volume, "the store does not answer".to_owned())),
+            }
+        }
+        noted
     }
 
     /// Lets the machine take a note, once it is quiet.

@@ -54,7 +54,7 @@ impl Engine {
 
     /// Announces a stop. The order in progress ends early, a quiesce ends, and requests that wait
     /// for data that cannot be destaged fail soon. If the quiesce cannot end, the requests that it
-    /// held back fail, as do all later ones.
+    /// held back fail, as do all later ones. If it cannot end for some volumes, this is so for these volumes.
     pub fn prepare_stop(&self) {
         self.announce_stop();
         let mut orders = self.orders();
@@ -116,6 +116,7 @@ impl Engine {
         let keeps_all = self.has_flash || self.shared.lock().cache().dirty_blocks() == 0;
         let is_cut_short = self.stores.are_given_up() && keeps_all;
         let stopped = stopped.filter(|result| result.is_ok() || !is_cut_short);
+        let still_held = self.still_held();
         let mut noted = match stopped {
             // The notes of the quiesce still stand. New ones would cover up what others have written.
             Some(Ok(_)) if unresumed.is_some() && mode != StopMode::Release => Ok(()),
@@ -149,6 +150,9 @@ impl Engine {
         noted?;
         result.map_err(|error| self.destage_error("the stop", error))?;
         taped.map_err(|e| EngineError::System("write the tape", e))?;
+        if let Some(why) = still_held {
+            return Err(EngineError::HeldRefused(Box::new(why)));
+        }
         Ok(dirty)
     }
 

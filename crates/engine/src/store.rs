@@ -56,6 +56,8 @@ pub(crate) struct Store {
     void: Vec<u64>,
     /// What the present start has changed and may have to restore.
     announced: Option<Announced>,
+    /// Whether the last write of the header has failed: the store may say something else than `header`.
+    is_uncertain: bool,
 }
 
 /// The store's part among the devices.
@@ -181,6 +183,7 @@ impl Store {
             export: None,
             void: Vec::new(),
             announced: None,
+            is_uncertain: false,
         }
     }
 
@@ -204,6 +207,7 @@ impl Store {
         };
         let next = header.after(change);
         let written = self.area.write(&next.encode(), at + next.place());
+        self.is_uncertain = written.is_err();
         if let Err(source) = written {
             header.state.not_written(&next.state);
             return Err(io_error("write the header of", &self.path, source));
@@ -211,6 +215,35 @@ impl Store {
         *header = next;
         self.known = true;
         Ok(())
+    }
+
+    /// Writes the header, which says how the store is left, durably, and the times of the file. Returns what a note of
+    /// it says, if the contents have this fingerprint.
+    ///
+    /// # Errors
+    /// If one of them cannot be written.
+    pub fn leave(
+        &mut self,
+        change: &HeaderChange,
+        print: Option<Fingerprint>,
+    ) -> Result<Option<SealContents>, EngineError> {
+        self.write_header(change)?;
+        let Some(print) = print else { return Ok(None) };
+        self.sync_times()?;
+        Ok(Some(SealContents { size: self.size_bytes, print, times: self.times()? }))
+    }
+
+    /// Takes back what the header says of how a quiesce left the store, durably. Writes nothing if it says no such
+    /// thing.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn withdraw_note(&mut self, dirty: bool) -> Result<(), EngineError> {
+        let change = HeaderChange::Withdraw { dirty };
+        match self.header.is_some_and(|header| header.says(&change)) && !self.is_uncertain {
+            true => Ok(()),
+            false => self.write_header(&change),
+        }
     }
 
     /// Writes the header for a start, which may be [retracted](Store::retract).
@@ -280,6 +313,21 @@ impl Store {
         read.map_err(|source| io_error("read", &self.path, source))
     }
 
+    /// Like [`contents`](Store::contents), but `progress` may end the wait for an NBD server.
+    fn contents_watched(
+        &self,
+        size: u64,
+        progress: &mut Progress<'_>,
+    ) -> Result<VolumeContents, EngineError> {
+        let Some(export) = self.export.clone() else { return self.contents(size) };
+        let (start, path) = (self.data_at, self.path.clone());
+        let read = move || {
+            let read = VolumeContents::read(&HeaderArea::of_export(export), start, size);
+            read.map_err(|source| io_error("read", &path, source))
+        };
+        patience::wait_for(read, progress)
+    }
+
     /// Makes the times of the file durable.
     ///
     /// # Errors
@@ -309,6 +357,9 @@ impl Store {
         if times && note.times != self.times()? {
             return Ok(true);
         }
+        if self.is_cut(note.size) {
+            return Ok(true);
+        }
         // The system may have cached what it read for the note.
         self.area.forget_cached().map_err(|source| io_error("read", &self.path, source))?;
         Ok(!self.contents(note.size)?.are_as(note.print))
@@ -318,8 +369,13 @@ impl Store {
     /// it, as far as its header and the flash tier's `seal` show.
     ///
     /// # Errors
-    /// If it cannot be read.
-    pub fn is_changed(&self, seal: &Seal) -> Result<bool, EngineError> {
+    /// If it cannot be read. While it waits for an NBD server, `progress` is called about ten times a second, and its
+    /// error ends the start.
+    pub fn is_changed(
+        &self,
+        seal: &Seal,
+        progress: &mut Progress<'_>,
+    ) -> Result<bool, EngineError> {
         let header = self.header.filter(|_| self.known);
         if header.is_some_and(|h| h.released) {
             return Ok(true);
@@ -335,11 +391,18 @@ impl Store {
             return Ok(true);
         }
         for (then, size) in noted.into_iter().chain(sealed.map(|left| (left.print, left.size))) {
-            if !self.contents(size)?.are_as(then) {
+            if self.is_cut(size) || !self.contents_watched(size, progress)?.are_as(then) {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Whether a volume that had this size is not whole any more. (What a file lacks counts as unreadable, which a
+    /// fingerprint shows. An NBD server would refuse the read.)
+    fn is_cut(&self, size: u64) -> bool {
+        let end = self.data_at.saturating_add(size);
+        self.export.as_ref().is_some_and(|export| end > export.size())
     }
 
     /// Looks for a header where this layout has none: its data would be served unchanged, from the

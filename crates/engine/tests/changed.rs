@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_config::{Config, Flash, FlashLayout, Size};
+use forebay_config::{BackingLayout, Config, Flash, FlashLayout, Size};
 use forebay_engine::{
     Engine, EngineError, EngineNotice, EngineOptions, HeaderError, StopMode, Submission,
     inspect_backing, release_backing,
@@ -452,7 +452,7 @@ fn an_intact_header_with_an_unknown_flag_is_given_up_only_with_what_may_be_dirty
             );
             assert!(impossible, "{layout}: {error}");
         }
-        let error = release_backing(&store).unwrap_err();
+        let error = release_backing(&store, None).unwrap_err();
         assert!(matches!(error, EngineError::NoStore { .. }), "{layout}: {error}");
         assert!(std::fs::read(&store).unwrap() == before, "{layout}: something was written");
         open(true, true).unwrap().stop(StopMode::Destage, |_| {}).unwrap();
@@ -566,5 +566,36 @@ fn only_the_first_write_of_the_tier_that_the_stores_await_counts_as_torn() {
         let started = Engine::open(&config(directory.path(), FIRST), options);
         assert_eq!(started.is_ok(), accepted, "{what}: {started:?}");
         started.into_iter().for_each(Engine::kill);
+    }
+}
+
+#[test]
+fn a_store_within_the_volume_of_another_is_not_released_in_its_place() {
+    for (outer, inner) in [("tail", "offset"), ("offset", "tail")] {
+        let [directory, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let run = |directory: &Path, layout, size| {
+            let setup = Setup { layout, size, flash: None, ..FIRST };
+            let engine = Engine::open(&config(directory, setup), EngineOptions::default());
+            engine.unwrap().stop(StopMode::Destage, |_| {}).unwrap();
+            directory.join("a.img")
+        };
+        // The inner store fills the outer volume.
+        let (store, within) =
+            (run(directory.path(), outer, "5MiB"), run(other.path(), inner, "4MiB"));
+        let data_at = if outer == "offset" { 1 << 20 } else { 0 };
+        let file = File::options().write(true).open(&store).unwrap();
+        file.write_all_at(&std::fs::read(within).unwrap(), data_at).unwrap();
+        let before = std::fs::read(&store).unwrap();
+        for error in
+            [inspect_backing(&store).unwrap_err(), release_backing(&store, None).unwrap_err()]
+        {
+            assert!(matches!(error, EngineError::TwoHeaders { .. }), "{error}");
+        }
+        assert!(std::fs::read(&store).unwrap() == before, "{outer}: refused, but written to");
+        let layout = if outer == "tail" { BackingLayout::Tail } else { BackingLayout::Offset };
+        let header = release_backing(&store, Some(layout)).unwrap();
+        assert!(header.released && header.layout == layout);
+        let (data, after) = (data_at as usize, std::fs::read(&store).unwrap());
+        assert!(after[data..data + (5 << 20)] == before[data..data + (5 << 20)], "{outer}");
     }
 }

@@ -6,12 +6,16 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use forebay_block::Volume;
 use forebay_config::{Acknowledge, Config, WritePolicy};
 use forebay_effect::{Device, IoError};
-use forebay_engine::watch::Part;
-use forebay_engine::{EngineError, Session, StopMode, Submission, inspect_backing, is_as_left};
+use forebay_engine::watch::{Operation, Part};
+use forebay_engine::{
+    Engine, EngineError, EngineOptions, Fault, Reported, Session, StopMode, Submission,
+    inspect_backing, is_as_left,
+};
 
 use crate::engine::{BLOCKS, config_with, open, read, write};
 use crate::fail::open_to_fail;
@@ -69,6 +73,24 @@ fn a_stop_that_is_cut_short_leaves_nothing_in_memory_only() {
         }
         drop(session);
     }
+}
+
+#[test]
+fn a_format_that_is_stopped_says_that_the_tier_was_formatted() {
+    let directory = tempfile::tempdir().unwrap();
+    open(&config_with(directory.path(), true, "write-back"))
+        .stop(StopMode::Destage, |_| {})
+        .unwrap();
+    let mut config = config_with(directory.path(), true, "write-back");
+    let slow = slow(directory.path());
+    config.shape = slow.shape.clone();
+    config.flash.as_mut().unwrap().shape = slow.flash.unwrap().shape;
+    let options = EngineOptions { format: true, ..EngineOptions::default() };
+    let started = Engine::open_watched(&config, options, &mut |_| ControlFlow::Break(()));
+    let error = started.map(|_| ()).unwrap_err();
+    assert!(matches!(error, EngineError::StartCut { formatted: true }), "{error}");
+    assert!(error.to_string().contains("the flash tier was formatted"), "{error}");
+    open(&config_with(directory.path(), true, "write-back")).kill();
 }
 
 #[test]
@@ -155,7 +177,7 @@ fn a_stop_refuses_what_a_quiesce_holds_back_if_the_quiesce_cannot_end() {
         write(&mut session, 0, 0, 7);
         engine.quiesce(None, |_| {}).unwrap();
         fail.now.store(true, Ordering::Relaxed);
-        assert!(matches!(engine.resume(), Err(EngineError::StillQuiesced(_))));
+        assert!(matches!(engine.resume(), Err(EngineError::VolumesHeld(_))));
 
         let (mut requests, mut done) = (vec![Submission::flush(1, Volume(0))], Vec::new());
         assert_eq!(session.submit(&mut requests, &mut done), 1, "held back");
@@ -175,13 +197,152 @@ fn a_stop_refuses_what_a_quiesce_holds_back_if_the_quiesce_cannot_end() {
         let error = engine.stop(mode, |_| {}).unwrap_err();
         match error {
             // Others must not use these stores, and that comes first.
-            EngineError::Unsealed(_) if mode == StopMode::Release && lasts => {}
+            EngineError::Unsealed(_) if lasts => {}
             EngineError::HeldRefused(_) => {}
             error => panic!("{mode:?}: {error}"),
         }
         let engine = open(&config);
         let mut session = engine.session().unwrap();
         assert_eq!(read(&mut session, 0, 0), 9, "{mode:?}");
+        drop(session);
+    }
+}
+
+/// Writes to the header of volume `b`.
+fn is_header_of_b(operation: &Operation) -> bool {
+    (operation.device, operation.part) == (Device::Backing(Volume(1)), Part::Header)
+}
+
+#[test]
+fn a_header_that_cannot_be_written_after_a_quiesce_holds_only_its_own_volume() {
+    for (flash, policy) in [(true, "write-back"), (true, "write-through"), (false, "write-back")] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = config_with(directory.path(), flash, policy);
+        let (engine, fail) = open_to_fail(&config, is_header_of_b);
+        let mut faults = Reported::default();
+        let [mut a, mut b] = [engine.session().unwrap(), engine.session().unwrap()];
+        write(&mut a, 0, 0, 7);
+        write(&mut b, 1, 0, 8);
+        engine.quiesce(Some(Duration::ZERO), |_| {}).unwrap();
+        fail.now.store(true, Ordering::Relaxed);
+        let (mut done, buffer) = (Vec::new(), b.buffer(4096));
+        b.submit(&mut vec![Submission::write(1, Volume(1), 0, 4096, buffer)], &mut done);
+        assert!(engine.end_overdue_quiesce().unwrap(), "its time is over");
+        write(&mut a, 0, 0, 9);
+        assert_eq!(read(&mut a, 0, 0), 9);
+        engine.wait_until_idle();
+        assert_eq!((b.reap(&mut done), done.len()), (1, 0), "the header says that b is complete");
+        let volume = "b".to_owned();
+        let is_held = |fault: &Fault| matches!(fault, Fault::Held { volume, .. } if *volume == "b");
+        assert!(engine.faults(&mut faults).iter().any(is_held));
+        // Neither another attempt nor another quiesce changes that.
+        assert!(!engine.end_overdue_quiesce().unwrap());
+        let volumes = |result| match result {
+            Err(EngineError::VolumesHeld(held)) => held.into_iter().map(|h| h.volume).collect(),
+            other => panic!("{other:?}"),
+        };
+        let named: Vec<String> = volumes(engine.resume());
+        assert_eq!(
+            (&named, &volumes(engine.quiesce(None, |_| {}))),
+            (&vec![volume.clone()], &named)
+        );
+        assert_eq!(b.reap(&mut done), 1);
+
+        fail.now.store(false, Ordering::Relaxed);
+        assert!(!engine.end_overdue_quiesce().unwrap(), "the quiesce has ended before");
+        while b.wait(None, &mut done) > 0 {}
+        assert_eq!((done.len(), done[0].result), (1, Ok(())));
+        assert!(engine.faults(&mut faults).contains(&Fault::Released { volume }));
+        write(&mut b, 1, 1, 6);
+        engine.quiesce(None, |_| {}).unwrap();
+        engine.resume().unwrap();
+        drop((a, b));
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+    }
+}
+
+/// While a note stands, a kill leaves nothing that a start takes for something else.
+#[test]
+fn a_kill_while_a_header_still_notes_the_quiesce_loses_nothing_and_trusts_no_older_block() {
+    for changes in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = config_with(directory.path(), true, "write-back");
+        let (engine, fail) = open_to_fail(&config, is_header_of_b);
+        let [mut a, mut b] = [engine.session().unwrap(), engine.session().unwrap()];
+        write(&mut a, 0, 0, 7);
+        // Many blocks, so that flash has some.
+        (0..BLOCKS).for_each(|block| write(&mut b, 1, block, 8));
+        engine.quiesce(None, |_| {}).unwrap();
+        fail.now.store(true, Ordering::Relaxed);
+        assert!(matches!(engine.resume(), Err(EngineError::VolumesHeld(_))));
+        write(&mut a, 0, 0, 9);
+        let (mut done, mut buffer) = (Vec::new(), b.buffer(4096));
+        buffer.fill(5);
+        b.submit(&mut vec![Submission::write(1, Volume(1), 0, 4096, buffer)], &mut done);
+        engine.wait_until_idle();
+        let header = inspect_backing(&directory.path().join("b.img")).unwrap();
+        assert!(!header.dirty, "the header could not be written");
+        drop(a);
+        engine.kill();
+        drop(b);
+        if changes {
+            let store = File::options().write(true).open(directory.path().join("b.img")).unwrap();
+            store.write_all_at(&[4; 4096], 0).unwrap();
+        }
+        let engine = open(&config);
+        let mut session = engine.session().unwrap();
+        assert_eq!(read(&mut session, 0, 0), 9, "it was acknowledged");
+        assert_eq!(read(&mut session, 1, 0), if changes { 4 } else { 8 });
+        assert_eq!(read(&mut session, 1, 1), 8);
+        drop(session);
+    }
+}
+
+#[test]
+fn a_quiesce_that_one_header_makes_fail_lets_the_other_volumes_continue() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config_with(directory.path(), true, "write-back");
+    let (engine, fail) = open_to_fail(&config, is_header_of_b);
+    let mut session = engine.session().unwrap();
+    fail.now.store(true, Ordering::Relaxed);
+    let error = engine.quiesce(None, |_| {}).unwrap_err();
+    assert!(matches!(error, EngineError::VolumesHeld(_)), "{error}");
+    assert!(engine.status().quiesced.is_none());
+    write(&mut session, 0, 0, 7);
+    fail.now.store(false, Ordering::Relaxed);
+    engine.resume().unwrap();
+    write(&mut session, 1, 0, 7);
+    drop(session);
+}
+
+#[test]
+fn a_store_that_fails_at_a_stop_leaves_the_others_complete() {
+    for fails in [Volume(0), Volume(1)] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = config_with(directory.path(), true, "write-back");
+        let of_one: fn(&Operation) -> bool = match fails {
+            Volume(0) => |o| (o.device, o.part) == (Device::Backing(Volume(0)), Part::Header),
+            _ => is_header_of_b,
+        };
+        let (engine, fail) = open_to_fail(&config, of_one);
+        let mut session = engine.session().unwrap();
+        write(&mut session, 0, 0, 7);
+        write(&mut session, 1, 0, 8);
+        engine.destage(|_| {}).unwrap();
+        drop(session);
+        fail.now.store(true, Ordering::Relaxed);
+        let error = engine.stop(StopMode::Destage, |_| {}).unwrap_err();
+        assert!(matches!(error, EngineError::Unsealed(_)), "{error}");
+        for (volume, name) in [(Volume(0), "a.img"), (Volume(1), "b.img")] {
+            let path = directory.path().join(name);
+            let header = inspect_backing(&path).unwrap();
+            assert_eq!(header.dirty, volume == fails, "{name}");
+            let as_left = (volume != fails).then_some(true);
+            assert_eq!(is_as_left(&path, &header).unwrap(), as_left, "{name}");
+        }
+        let engine = open(&config);
+        let mut session = engine.session().unwrap();
+        assert_eq!([read(&mut session, 0, 0), read(&mut session, 1, 0)], [7, 8]);
         drop(session);
     }
 }

@@ -100,7 +100,7 @@ fn a_store_that_grew_is_refused_and_goes_on_when_it_is_as_long_as_it_was() {
             assert_eq!((at, was, is, said), (7 * MIB, 8 * MIB, 8 * MIB + by, dirty), "{text}");
             let outside = inspect_backing(&case.store()).unwrap_err().to_string();
             assert!(outside.contains("at byte 7340032"), "{outside}");
-            assert!(release_backing(&case.store()).is_err());
+            assert!(release_backing(&case.store(), None).is_err());
             case.resize(8 * MIB);
             let engine = case.open(EngineOptions::default()).unwrap();
             assert_eq!(perform(&engine, Op::Read, 0), 7);

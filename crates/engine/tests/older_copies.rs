@@ -155,7 +155,7 @@ fn a_completion_that_is_cut_short_is_done_again() {
             told = progress.completing;
             if told > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        assert!(matches!(started, Err(EngineError::StartEnded)), "{started:?}");
+        assert!(matches!(started, Err(EngineError::StartCut { formatted: false })), "{started:?}");
         assert_eq!(told, WRITTEN);
         assert_eq!(says().unwrap(), copy, "stamps of the completion make it look newer");
     }
@@ -213,7 +213,7 @@ fn an_accepted_older_store_stays_older_until_clean_data_is_dropped() {
             told += u32::from(progress.destaging > 0);
             if told > 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        assert!(matches!(started, Err(EngineError::StartEnded)), "{started:?}");
+        assert!(matches!(started, Err(EngineError::StartCut { formatted: false })), "{started:?}");
         assert_eq!(says().unwrap(), copy, "the stamps of the start make it look newer");
         assert!(refused());
     }

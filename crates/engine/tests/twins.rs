@@ -34,6 +34,22 @@ fn open(directory: &Path, volumes: &[&str], format: bool) -> Result<Engine, Engi
 }
 
 #[test]
+fn without_flash_a_copy_beside_its_original_is_refused_until_it_is_meant_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (d, path) = (directory.path(), |name: &str| directory.path().join(name));
+    let open = |volumes: &[&str], format| {
+        let config = Config { flash: None, ..config(d, volumes) };
+        Engine::open(&config, EngineOptions { format, ..Default::default() })
+    };
+    open(&["a"], false).unwrap().stop(StopMode::Destage, |_| {}).unwrap();
+    std::fs::copy(path("a"), path("b")).unwrap();
+    let error = open(&["a", "b"], false).unwrap_err();
+    assert!(matches!(error, EngineError::Twins { .. }), "{error}");
+    open(&["a", "b"], true).unwrap().stop(StopMode::Destage, |_| {}).unwrap();
+    open(&["a", "b"], false).unwrap().stop(StopMode::Destage, |_| {}).unwrap();
+}
+
+#[test]
 fn a_copy_beside_its_original_is_refused_until_it_is_meant() {
     let directory = tempfile::tempdir().unwrap();
     let (d, path) = (directory.path(), |name: &str| directory.path().join(name));

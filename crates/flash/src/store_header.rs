@@ -236,6 +236,13 @@ impl StoreHeader {
         next
     }
 
+    /// Whether the header says already what it would say after this change.
+    pub fn says(&self, change: &HeaderChange) -> bool {
+        let mut next = self.after(change);
+        next.fields.update = self.update;
+        next == *self
+    }
+
     /// Writing `next` has failed. It may be on the store all the same: no other stamp may have its
     /// number.
     pub fn not_written(&mut self, next: &StoreHeader) {

@@ -97,6 +97,9 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::NoHeaderToRelease { .. } => "With layout = \"none\", use --config too: Forebay then \
                                         records the release on the flash tier"
             .to_owned(),
+        E::TwoHeaders { .. } => "Use `forebay backing release` with --config: the layout in the \
+                                 configuration says which header is the store's"
+            .to_owned(),
         E::DirtyRelease { .. } => "Destage that data first: run `forebay flash recover`, or serve \
                                    the store and stop with --destage"
             .to_owned(),
@@ -104,6 +107,12 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::StillQuiesced(error) => {
             let first = advice(error, flags).map_or_else(String::new, |first| first + ". ");
             format!("{first}Try `forebay ctl resume` again")
+        }
+        E::VolumesHeld(_) => {
+            "Forebay tries again every second, and on `forebay ctl resume`. If the \
+                              NBD server of a store has ended the session, restart `forebay serve` \
+                              once that server is back"
+                .to_owned()
         }
         E::Shrunk { .. } => {
             "Restore the volume's former size, start the server and stop it with --destage, then \
@@ -159,9 +168,10 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             if *dirty { " --discard-dirty-data" } else { "" }
         ),
         E::Flash { error, .. } => return of_log(error, flags),
-        E::Missing { error, .. } | E::Order { error, .. } | E::HeldRefused(error) => {
-            return advice(error, flags);
-        }
+        E::Missing { error, .. }
+        | E::Order { error, .. }
+        | E::SeveralStores { error, .. }
+        | E::HeldRefused(error) => return advice(error, flags),
         E::Open(OpenError::Kind { .. }) => "Name a regular file or a block device: `path` in \
                                             [flash], `backing` in [[volume]]"
             .to_owned(),
@@ -193,6 +203,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         | E::DramSize { .. } => return None,
         // Nothing can be done, or it depends on the cause.
         E::StartEnded
+        | E::StartCut { .. }
         | E::Open(_)
         | E::Nbd(_)
         | E::Io { .. }
@@ -288,7 +299,7 @@ mod tests {
     use std::path::PathBuf;
 
     use forebay_effect::IoError;
-    use forebay_engine::{EpochError, TierMismatch, UncountedReason};
+    use forebay_engine::{EpochError, HeldVolume, TierMismatch, UncountedReason};
 
     use super::*;
 
@@ -362,11 +373,16 @@ mod tests {
                  or with --format --discard-dirty-data to discard the dirty blocks",
             ),
             (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
+            (E::TwoHeaders { path: path() }, "with --config: the layout in the configuration"),
             (E::DirtyRelease { path: path() }, "or serve the store and stop with --destage"),
             (E::Quiesced, "First end the quiesce with `forebay ctl quiesce --resume`"),
             (
                 E::StillQuiesced(Box::new(E::FlashFailed)),
                 "held back. Try `forebay ctl resume` again",
+            ),
+            (
+                E::VolumesHeld(vec![HeldVolume { volume: volume(), why: "no space".to_owned() }]),
+                "every second, and on `forebay ctl resume`",
             ),
             (
                 E::Shrunk { volume: volume(), size: 1, offset: 2, path: path() },

@@ -75,7 +75,7 @@ pub(crate) struct Report {
     uuid: Option<String>,
     /// Where the header is: `offset`, `tail` or `none`.
     layout: String,
-    /// Sequence number of the last header write; null if the store has no header.
+    /// How often the store was opened; null if the store has no header.
     generation: Option<u64>,
     /// Whether the newest data of some blocks is only on flash.
     dirty: bool,
@@ -145,7 +145,7 @@ fn without_header(error: EngineError) -> CliError {
 
 fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
     let Some(file) = &args.config else {
-        let header = release_backing(&args.device)?;
+        let header = release_backing(&args.device, None)?;
         return emit(&args.device, &header, &args.output);
     };
     let config = Config::load(file).map_err(CliError::usage)?;
@@ -169,7 +169,7 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
     engine.stop(StopMode::Destage, |_| {})?;
     ctx.note(format_args!("the flash tier no longer holds any blocks of volume {name}"));
     if layout != BackingLayout::None {
-        let header = inspect_backing(&args.device).map_err(without_header)?;
+        let header = release_backing(&args.device, Some(layout))?;
         return emit(&args.device, &header, &args.output);
     }
     let report = Report {

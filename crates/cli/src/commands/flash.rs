@@ -150,7 +150,9 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
     };
     let opened = Engine::open_watched(&config, EngineOptions::default(), &mut |_| go_on());
     let engine = opened.map_err(|error| match error {
-        EngineError::StartEnded => CliError::interrupted().kept("all data"),
+        EngineError::StartEnded | EngineError::StartCut { .. } => {
+            CliError::interrupted().kept("all data")
+        }
         error => error.into(),
     })?;
     let left = engine.status().total.dirty_blocks;

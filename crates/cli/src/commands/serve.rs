@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_config::{Config, ConfigError, OnStop};
-use forebay_engine::{EngineError, EngineOptions, StopMode};
+use forebay_engine::{EngineError, EngineOptions, Reported, StopMode};
 use forebay_serve::{RecordOptions, Recorded, ServeError, Server, StopSignals, Stopped};
 use forebay_trace::{SampleSpec, Sampler};
 
@@ -111,7 +111,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         ));
     }
     notify.ready(format_args!("serving {}", server.ready().exports.join(", ")));
-    let (mut of_engine, mut of_server) = Default::default();
+    let (mut of_engine, mut of_server) = (Reported::default(), Default::default());
     let mut reloads = Reloads::default();
     while !is_told_to_stop(&signals, ctx) && server.stop_requested().is_none() {
         signals.wait(LOOK_PERIOD);
@@ -125,7 +125,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         match server.engine().end_overdue_quiesce() {
             Ok(false) => {}
             Ok(true) => ctx.note("the quiesce reached its time limit, so requests continue"),
-            Err(error) => ctx.note(explain(&error)),
+            Err(error) if of_engine.allows_overdue() => ctx.note(explain(&error)),
+            Err(_) => {}
         }
     }
     let mode = server.begin_stop();
@@ -341,7 +342,9 @@ fn start(
     });
     match started {
         Ok(server) => Ok(Some(server)),
-        Err(ServeError::Engine(error @ EngineError::StartEnded)) => {
+        Err(ServeError::Engine(
+            error @ (EngineError::StartEnded | EngineError::StartCut { .. }),
+        )) => {
             ctx.note(error);
             Ok(None)
         }

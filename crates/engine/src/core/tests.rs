@@ -79,7 +79,7 @@ fn all_that_was_held_back_goes_on_when_the_hold_ends() {
     core.change_holds(Nanos(1), ClientHolds::begin_quiesce);
     core.submit(Nanos(1), session, &mut (0..3).map(write).collect());
     assert_eq!(core.table.session(session).in_flight, 3);
-    core.end_quiesce(Nanos(2));
+    core.end_quiesce(Nanos(2), BTreeMap::new());
     while core.reaper_must_wake(clock) {
         core.pass_timeout(Nanos(2));
     }
@@ -150,7 +150,7 @@ fn what_a_client_left_behind_before_the_machine_never_takes_effect() {
     assert!(
         mailbox.done.len() == 3 && mailbox.done.iter().all(|d| d.result == Err(IoError::Shutdown))
     );
-    core.end_quiesce(Nanos(2));
+    core.end_quiesce(Nanos(2), BTreeMap::new());
     assert_eq!(
         core.cache.volume_stats(Volume(0)).unwrap().writes,
         0,

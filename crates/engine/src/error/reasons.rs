@@ -30,6 +30,16 @@ pub struct FailingStore {
     pub failure: StoreFailure,
 }
 
+/// A volume whose clients are still held back after a quiesce.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("volume {volume} ({why})")]
+pub struct HeldVolume {
+    /// Name of the volume.
+    pub volume: String,
+    /// Why the header of its store could not be written.
+    pub why: String,
+}
+
 /// Where the dirty blocks are that could not be destaged, or which of them are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirtyLeft {
