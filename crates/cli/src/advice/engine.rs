@@ -373,7 +373,10 @@ mod tests {
                  or with --format --discard-dirty-data to discard the dirty blocks",
             ),
             (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
-            (E::TwoHeaders { path: path() }, "with --config: the layout in the configuration"),
+            (
+                E::TwoHeaders { path: path() },
+                "the layout in the configuration says which header is the store's",
+            ),
             (E::DirtyRelease { path: path() }, "or serve the store and stop with --destage"),
             (E::Quiesced, "First end the quiesce with `forebay ctl quiesce --resume`"),
             (
@@ -382,7 +385,7 @@ mod tests {
             ),
             (
                 E::VolumesHeld(vec![HeldVolume { volume: volume(), why: "no space".to_owned() }]),
-                "every second, and on `forebay ctl resume`",
+                "restart `forebay serve` once that server is back",
             ),
             (
                 E::Shrunk { volume: volume(), size: 1, offset: 2, path: path() },
