@@ -94,6 +94,11 @@ sed -i 's|^size = "64MiB"|size = "64MiB"\nactivity_extents = 7001|' forebay.toml
 refused 2 'activity_extents.*from 1 to 7000' serve
 cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; remember disk.img
 
+# More memory than the machine has: the error names the way out, not one that would not help.
+config flash dram=15TiB
+rm -f flash.img disk.img
+refused 1 'cache.dram is 15 TiB, but this machine .*: reduce cache.dram' serve
+[ ! -e flash.img ] && [ ! -e disk.img ] || fail "files are left of a start that was refused"
 # A start that gets no memory leaves no files behind, and does not change existing ones.
 config flash dram=2GiB
 rm -f flash.img disk.img

@@ -15,7 +15,8 @@ grep -q '"dirty_blocks": 256' status.json || fail "1 MiB is 256 dirty blocks"
 ctl destage | grep -q '"dirty_blocks":0' || fail "something is still dirty"
 cmp -n 1048576 <(tail -c +1048577 disk.img) <(head -c 1M /dev/zero | tr '\0' '\1') \
     || fail "not destaged"
-ctl quiesce >/dev/null
+ctl quiesce >/dev/null 2>quiesce.err
+grep -q 'clients are paused; .*--resume`, at the latest after 10m' quiesce.err || fail "$(cat quiesce.err)"
 status | grep -q '"since_s"' || fail "status does not show the quiesce"
 qemu-io -f raw -c 'write -P 2 0 64k' "$URI" >/dev/null &
 writer=$!
@@ -50,7 +51,7 @@ io 'write -P 3 0 64k'
 cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\3') \
     || fail "write-through did not write through"
 ctl set --write-policy write-back >/dev/null
-ctl resize --dram 1MiB >/dev/null
+ctl resize --dram 1MiB | grep -q '"dram_bytes":1048576' || fail "resize does not answer with the size"
 status | grep -q '"dram_blocks": 256' || fail "status does not say how much memory is used"
 refused 1 'to raise it, change' ctl resize --dram 1TiB
 io 'write -P 4 0 4M' 'read -P 4 0 4M'

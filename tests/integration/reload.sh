@@ -20,8 +20,8 @@ said 'cache.write_policy is now write-through'
 said 'cache.dram is now 8 MiB'
 said 'serve.idle_timeout now has its new value'
 said 'flush.on_stop now has its new value'
-said 'volume.0.size has changed; the change takes effect at the next start'
-said 'flash.size has changed; the change takes effect at the next start'
+said 'volume.0.size has changed; the change takes effect at the next start, if .*disk.img is enlarged before: it has only'
+said 'flash.size has changed; the change takes effect when you start with --format, if .*flash.img is enlarged before: it has only 64 MiB'
 status >status.json
 grep -q '"write_policy": "write-through"' status.json || fail "the policy is the old one"
 grep -q '"dram_blocks": 2048' status.json || fail "the size of memory is the old one"

@@ -91,7 +91,8 @@ start
 [ "$(ctl stop --destage --no-wait)" = '{"stopping":true}' ] || fail "the answer to a stop that is not waited for"
 status | grep -q '"state": "stopping"' || fail "while it stops: $(status)"
 refused 1 'is stopping' ctl destage
-[ "$(ctl stop)" = '{"dirty_blocks":0,"stopped":true}' ] || fail "the answer to a stop"
+[ "$(ctl stop --keep-dirty 2>stop.err)" = '{"dirty_blocks":0,"stopped":true}' ] || fail "the answer to a stop"
+grep -q 'already stopping with --destage' stop.err || fail "it seems to have kept dirty data: $(cat stop.err)"
 dirty false || fail "ctl stop --destage did not, or does not wait for it"
 wait "$SERVER" || fail "the stop failed"
 SERVER=

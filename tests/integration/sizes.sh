@@ -63,3 +63,29 @@ start
 said 'clean cached data was dropped'
 io 'read -P 5 8M 512' 'read -P 4 8389120 8388096'
 stop
+
+# A file that was enlarged while flash had dirty data, and shortened again: its contents are the
+# former ones, but its modification time is not. The advice of both errors is the way back.
+for layout in tail offset; do
+    rm -f disk.img flash.img
+    truncate -s 64M disk.img
+    config flash size= layout=$layout
+    start --format || fail "$(cat server.log)"
+    io 'write -P 7 0 4M' flush
+    ctl stop --keep-dirty >/dev/null
+    wait "$SERVER" || fail "the stop failed"
+    SERVER=
+    truncate -s +10M disk.img
+    refused 1 'start( the server)? with --drop-clean' "$FOREBAY" serve --config forebay.toml
+    truncate -s -10M disk.img
+    refused 1 'only the modification time of its file differs.*start with --drop-clean' \
+        "$FOREBAY" serve --config forebay.toml
+    start --drop-clean || fail "$(cat server.log)"
+    ctl stop --destage >/dev/null
+    wait "$SERVER" || fail "the stop failed"
+    SERVER=
+    "$FOREBAY" backing info --json disk.img | grep -q '"dirty": false' || fail "not destaged"
+    start
+    io 'read -P 7 0 4M'
+    stop
+done

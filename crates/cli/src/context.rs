@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use forebay_analysis::{Meter, Note, Observer, Unit};
@@ -18,6 +18,8 @@ pub struct Context {
     interrupted: Arc<AtomicBool>,
     impatient: Arc<AtomicBool>,
     silent: Arc<AtomicBool>,
+    /// What the first signal prints if it ends the process at once.
+    last_words: Arc<OnceLock<String>>,
     /// Messages that [`note_once`](Context::note_once) has printed.
     noted: Mutex<HashSet<String>>,
 }
@@ -29,10 +31,18 @@ impl Context {
         let interrupted = Arc::new(AtomicBool::new(false));
         let impatient = Arc::new(AtomicBool::new(false));
         let silent = Arc::new(AtomicBool::new(quiet));
-        let (flag, ends, says_nothing) =
-            (Arc::clone(&interrupted), Arc::clone(&impatient), Arc::clone(&silent));
+        let last_words = Arc::new(OnceLock::<String>::new());
+        let (flag, ends, says_nothing, words) = (
+            Arc::clone(&interrupted),
+            Arc::clone(&impatient),
+            Arc::clone(&silent),
+            Arc::clone(&last_words),
+        );
         let handler = move || {
             if flag.swap(true, Ordering::SeqCst) || ends.load(Ordering::SeqCst) {
+                if let Some(words) = words.get().filter(|_| !says_nothing.load(Ordering::SeqCst)) {
+                    note(words);
+                }
                 std::process::exit(1);
             }
             if !says_nothing.load(Ordering::SeqCst) {
@@ -44,7 +54,7 @@ impl Context {
         let _ = ctrlc::set_handler(handler);
         // Keep the signals that `nohup` ignores ignored.
         ignored.restore();
-        Self { quiet, interrupted, impatient, silent, noted: Mutex::default() }
+        Self { quiet, interrupted, impatient, silent, last_words, noted: Mutex::default() }
     }
 
     /// Whether the user asked for errors only.
@@ -55,6 +65,13 @@ impl Context {
     /// Makes the first signal exit at once.
     pub fn end_at_first_signal(&self) {
         self.impatient.store(true, Ordering::SeqCst);
+    }
+
+    /// Makes the first signal print `words` and exit at once.
+    pub fn end_at_first_signal_saying(&self, words: String) {
+        // (A command says this once, before it waits.)
+        let _ = self.last_words.set(words);
+        self.end_at_first_signal();
     }
 
     /// Makes the first signal print no message. In a command that only watches a server, the

@@ -20,7 +20,7 @@ use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, SEAL_BYTES};
 use forebay_model::Model;
-use forebay_setup::{available_memory, check_bookkeeping, check_machine, count_blocks};
+use forebay_setup::{available_memory, check_bookkeeping, check_dram, check_machine, count_blocks};
 
 use crate::announcement::Announcement;
 use crate::backing_header::BackingHeader;
@@ -121,7 +121,8 @@ fn open_devices(
         let configured = config.volume.len();
         return Err(EngineError::Volumes { configured, most: VOLUMES_MAX });
     }
-    // Bad words are refused before any device is opened.
+    // Bad words are refused before any device is opened; what memory cannot hold, first of all.
+    check_dram(config)?;
     cache_config(config, None)?;
     let (mut stores, mut flash) = (Vec::new(), None);
     for volume in &config.volume {

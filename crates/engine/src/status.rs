@@ -229,9 +229,9 @@ pub struct Tiers {
     pub shards: u8,
     /// Bytes of block data that fit on the flash tier, without headers; 0 without a flash tier.
     pub flash_bytes: u64,
-    /// Regions of the flash log.
+    /// Regions of the flash log; in the slots layout, of the journal.
     pub flash_regions: u32,
-    /// Regions of the flash log that are free now.
+    /// Regions that are free now. In the slots layout, this does not say how many blocks fit.
     pub flash_regions_free: u32,
     /// Old name of `flash.write_amplification`.
     pub flash_write_amplification: f64,

@@ -7,9 +7,9 @@ use serde::Serialize;
 /// Results of the flash tier at the end of a run, or so far in a server.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct FlashResult {
-    /// Number of regions of the flash tier.
+    /// Number of regions of the log; in the slots layout, of the journal.
     pub regions: u32,
-    /// Share of the regions in use.
+    /// Share of these regions in use. In the slots layout, this does not say how many blocks flash holds.
     pub utilisation: f64,
     /// Bytes written per byte of block data that entered flash for the first time.
     pub write_amplification: f64,

@@ -3,10 +3,11 @@
 //! Some keys take effect at once. The reload names the others, so that the operator knows that they
 //! require a restart.
 
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
-use forebay_config::{Acknowledge, Config};
+use forebay_config::{Acknowledge, Config, Size};
 use forebay_engine::Engine;
 
 use crate::nbd::Limits;
@@ -21,6 +22,15 @@ const OF_LIMITS: [&str; 4] = [
     "serve.handshake_timeout",
     "serve.stall_timeout",
     "serve.idle_timeout",
+];
+/// Keys whose values are those of the last format, in all later starts.
+const OF_FORMAT: [&str; 6] = [
+    "cache.block_size",
+    "flash.layout",
+    "flash.size",
+    "flash.page_size",
+    "flash.region_size",
+    "flash.activity_extent",
 ];
 /// The key that sets the default stop.
 const OF_STOP: &str = "flush.on_stop";
@@ -54,7 +64,7 @@ impl Server {
                 serve.idle_timeout = new.idle_timeout;
                 self.nbd.set_limits(Limits::from(&*serve));
             } else {
-                lines.push(format!("{key} has changed; the change takes effect at the next start"));
+                lines.push(at_a_start(key, new));
                 continue;
             }
             lines.push(format!("{key} now has its new value"));
@@ -89,11 +99,42 @@ impl Server {
     }
 }
 
+/// The message for a key that requires a restart: which start, and what has to be done first.
+fn at_a_start(key: &str, new: &Config) -> String {
+    let start = match OF_FORMAT.contains(&key) {
+        true => "when you start with --format",
+        false => "at the next start",
+    };
+    let message = format!("{key} has changed; the change takes effect {start}");
+    match shortage(key, new) {
+        Some((path, bytes)) => {
+            let has = Size(bytes);
+            format!("{message}, if {} is enlarged before: it has only {has}", path.display())
+        }
+        None => message,
+    }
+}
+
+/// The file that is too short for the new value of `key`, and its size in bytes. What is no file
+/// yet, or a device, is left to the start.
+fn shortage<'a>(key: &str, new: &'a Config) -> Option<(&'a Path, u64)> {
+    let (path, size) = match key.strip_prefix("volume.").and_then(|key| key.strip_suffix(".size")) {
+        Some(number) => {
+            let volume = new.volume.get(number.parse::<usize>().ok()?)?;
+            (Path::new(volume.backing.as_str()), volume.size)
+        }
+        None if key == "flash.size" => new.flash.as_ref().map(|f| (f.path.as_path(), f.size))?,
+        None => return None,
+    };
+    let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    (file.len() < size?.bytes()).then_some((path, file.len()))
+}
+
 /// Applies the changes to the engine.
 fn apply(
     engine: &Arc<Engine>,
     policy: Option<(forebay_config::WritePolicy, Acknowledge)>,
-    dram: Option<forebay_config::Size>,
+    dram: Option<Size>,
     explain: Explain,
 ) -> Vec<String> {
     let mut lines = Vec::new();

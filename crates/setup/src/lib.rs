@@ -21,5 +21,5 @@ pub use machine::{
     SetupError, cache_config, check_combination, check_machine, count_blocks, geometry, policy,
     policy_words,
 };
-pub use memory::{available_memory, bookkeeping_bytes, check_bookkeeping};
+pub use memory::{available_memory, bookkeeping_bytes, check_bookkeeping, check_dram};
 pub use volumes::{TooManyVolumes, WorkloadVolume, volume_targets};

@@ -109,6 +109,18 @@ pub enum SetupError {
         /// Bytes that the system has available.
         available: u64,
     },
+    /// The blocks in memory need more than all memory of this computer.
+    #[error(
+        "cache.dram is {dram}, but this machine (or its control group) has only {} of memory: \
+         reduce cache.dram; nothing was written",
+        words::Size(*total)
+    )]
+    DramOverMemory {
+        /// The size in the configuration.
+        dram: words::Size,
+        /// Bytes of memory.
+        total: u64,
+    },
     /// The flash tier cannot be divided as configured.
     #[error("the flash tier {} cannot be used: {error}; nothing was written", path.display())]
     Geometry {
@@ -169,7 +181,15 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     // only the exclusive relation is possible.
     let known = flash_bytes.is_some() || config.flash.is_none();
     let relation = if known { cache.relation } else { Relation::Exclusive };
-    check_machine(&CacheConfig { relation, ..cache.clone() })?;
+    let checked = check_machine(&CacheConfig { relation, ..cache.clone() });
+    // The layout is known even as long as the tier is not open.
+    let in_slots = config.flash.as_ref().is_some_and(|f| f.layout() == words::FlashLayout::Slots);
+    checked.map_err(|error| match error {
+        SetupError::Transfers { per_shard, block_size, shards, .. } => {
+            SetupError::Transfers { per_shard, block_size, shards, slots: in_slots }
+        }
+        error => error,
+    })?;
     Ok(cache)
 }
 
@@ -508,6 +528,8 @@ mod tests {
         {
             assert!(error.contains(part), "{part}: {error}");
         }
+        // The server checks this before it opens the tier.
+        assert_eq!(cache_config(&config(text), None).unwrap_err().to_string(), error);
         let text = format!("{text}\nlayout = 'log'\n[workers]\nshards = 2");
         cache_config(&config(&text), Some(1 << 40)).unwrap();
     }

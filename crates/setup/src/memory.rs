@@ -1,6 +1,9 @@
-//! Checks whether this computer has enough memory for the bookkeeping of a cache.
+//! Checks whether this computer has enough memory for a cache and its bookkeeping.
+
+use std::path::{Path, PathBuf};
 
 use forebay_cache::CacheConfig;
+use forebay_config::Config;
 use forebay_replacement::{Admission, AdmissionParameters, Parameters, Policy, Replacement};
 
 use crate::machine::SetupError;
@@ -77,8 +80,63 @@ fn check(wanted: u64, available: u64) -> Result<(), SetupError> {
 /// Memory that the system reports as available without swapping, in bytes; `None` if the system
 /// does not report it.
 pub fn available_memory() -> Option<u64> {
+    meminfo("MemAvailable:")
+}
+
+/// Refuses a cache whose blocks in memory need more than all memory of this computer, or than the
+/// limit of the process's control group. A cache that needs more than is available at the moment is
+/// not refused: other programs may end before the cache is full.
+///
+/// # Errors
+/// If `cache.dram` is larger than that.
+pub fn check_dram(config: &Config) -> Result<(), SetupError> {
+    match memory_limit() {
+        Some(total) => check_dram_within(config, total),
+        None => Ok(()),
+    }
+}
+
+fn check_dram_within(config: &Config, total: u64) -> Result<(), SetupError> {
+    let dram = config.cache.dram;
+    match dram.bytes() > total {
+        true => Err(SetupError::DramOverMemory { dram, total }),
+        false => Ok(()),
+    }
+}
+
+/// All memory that this process can ever have, in bytes; `None` if the system does not report it.
+fn memory_limit() -> Option<u64> {
+    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limit_files(&group).into_iter().filter_map(|file| {
+        // Without a limit, the file says `max`.
+        std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    });
+    meminfo("MemTotal:").into_iter().chain(limits).min()
+}
+
+/// The files with the memory limits of the control groups in `/proc/self/cgroup`, of which those of
+/// the outer groups count, too.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (mount, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let below = path.trim_start_matches('/');
+        files.extend(Path::new(below).ancestors().map(|at| Path::new(mount).join(at).join(file)));
+    }
+    files
+}
+
+fn meminfo(field: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
@@ -86,7 +144,6 @@ pub fn available_memory() -> Option<u64> {
 mod tests {
     use super::*;
     use crate::cache_config;
-    use forebay_config::Config;
 
     fn bookkeeping(layout: &str) -> u64 {
         let text = format!(
@@ -152,5 +209,33 @@ mod tests {
         assert_eq!(check(5 << 20, 5 << 20), Ok(()));
         let error = check(6 << 20, 5 << 20).unwrap_err().to_string();
         assert!(error.contains("6 MiB") && error.contains("flash.size"), "{error}");
+    }
+
+    #[test]
+    fn more_blocks_in_memory_than_the_machine_has_memory_are_refused_with_the_way_out() {
+        let config = |dram: &str| Config::from_toml(&format!("[cache]\ndram = '{dram}'")).unwrap();
+        assert_eq!(check_dram_within(&config("24GiB"), 24 << 30), Ok(()));
+        let error = check_dram_within(&config("40GiB"), 24 << 30).unwrap_err().to_string();
+        for part in ["cache.dram", "40 GiB", "24 GiB", "reduce"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        // No computer has as much, so this is checked before anything that depends on it.
+        assert!(memory_limit().is_none() || check_dram(&config("15TiB")).is_err());
+    }
+
+    #[test]
+    fn the_limits_of_all_control_groups_around_the_process_count() {
+        let files = limit_files("12:memory:/a\n3:cpu,cpuacct:/a\n0::/b/c\n");
+        let files: Vec<_> = files.iter().map(|file| file.to_str().unwrap()).collect();
+        assert_eq!(
+            files,
+            [
+                "/sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "/sys/fs/cgroup/b/c/memory.max",
+                "/sys/fs/cgroup/b/memory.max",
+                "/sys/fs/cgroup/memory.max",
+            ]
+        );
     }
 }

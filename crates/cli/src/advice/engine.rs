@@ -80,8 +80,10 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                  and does not change the data"
             ),
             true => format!(
-                "Restore the old size, start the server and stop it with --destage before you \
-                 enlarge the store; or discard the newer data with {format} --discard-dirty-data"
+                "Restore the old size, start the server with {drop_clean} (the file's new \
+                 modification time makes the store look changed; the dirty blocks are written to \
+                 it) and stop it with --destage before you enlarge the store; or discard the newer \
+                 data with {format} --discard-dirty-data"
             ),
         },
         E::NoTail { .. } => format!(
@@ -90,9 +92,11 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
              the old size"
         ),
         E::Changed { .. } => format!(
-            "Restore the store to its former contents; or start with {drop_clean} to write the \
-             dirty blocks over its present contents, or with {format} --discard-dirty-data to \
-             discard the dirty blocks"
+            "If its contents are still the former ones and only the modification time of its file \
+             differs (after `touch`, `truncate` or a copy), or if its present contents may be \
+             overwritten, start with {drop_clean}: this writes the dirty blocks to it and drops \
+             the clean ones. Otherwise restore the former contents first; or start with {format} \
+             --discard-dirty-data to discard the dirty blocks"
         ),
         E::NoHeaderToRelease { .. } => "With layout = \"none\", use --config too: Forebay then \
                                         records the release on the flash tier"
@@ -366,11 +370,13 @@ mod tests {
                             not change the data",
             ),
             (grown(true), "or discard the newer data with --format --discard-dirty-data"),
+            (grown(true), "Restore the old size, start the server with --drop-clean"),
             (E::NoTail { volume: volume(), path: path() }, "restore the old size"),
             (
                 E::Changed { volume: volume(), path: path(), flash: path(), blocks: 3 },
-                "or start with --drop-clean to write the dirty blocks over its present contents, \
-                 or with --format --discard-dirty-data to discard the dirty blocks",
+                "start with --drop-clean: this writes the dirty blocks to it and drops the clean \
+                 ones. Otherwise restore the former contents first; or start with --format \
+                 --discard-dirty-data to discard the dirty blocks",
             ),
             (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
             (

@@ -210,10 +210,10 @@ The change lasts until the server stops; the next start uses the configuration f
 
 /// Sends the request and prints the reply.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    // Stopping this command needs no cleanup and no message: the server continues with the request.
-    match args.action {
-        Action::Top { .. } => ctx.stop_without_words(),
-        _ => ctx.end_at_first_signal(),
+    match (&args.action, continues(&args.action)) {
+        (Action::Top { .. }, _) => ctx.stop_without_words(),
+        (_, Some(words)) => ctx.end_at_first_signal_saying(words),
+        (_, None) => ctx.end_at_first_signal(),
     }
     match args.action {
         Action::Status { server, .. } => status(&server),
@@ -221,7 +221,15 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         Action::Destage(server) => post(&server, "/destage"),
         Action::Quiesce { server, limit, resume: false } => {
             let seconds = limit.0.0 as f64 / 1e9;
-            post(&server, &format!("/quiesce?for={seconds}"))
+            post(&server, &format!("/quiesce?for={seconds}"))?;
+            let until = match limit.0.0 {
+                0 => String::new(),
+                _ => format!(", at the latest after {limit}"),
+            };
+            ctx.note(format_args!(
+                "clients are paused; they continue after `forebay ctl quiesce --resume`{until}"
+            ));
+            Ok(())
         }
         Action::Quiesce { server, resume: true, .. } => post(&server, "/resume"),
         Action::Resume(server) => post(&server, "/resume"),
@@ -235,6 +243,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
                 () if release => "&dirty=release",
                 () => "",
             };
+            if keep_dirty && let Some(words) = already_destages(&server.server()?) {
+                ctx.note(words);
+            }
             post(&server, &format!("/stop?wait={}{dirty}", u8::from(!no_wait)))
         }
         Action::Attach(args) => post(&args.server, "/attach"),
@@ -248,6 +259,48 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             post(&server, &query)
         }
     }
+}
+
+/// What to say to a user who wants to keep dirty data on flash, if a stop that destages has begun.
+fn already_destages(server: &Server) -> Option<String> {
+    // Whatever is wrong with the server, the request itself will say so.
+    let status = server.status().ok().filter(|status| status["state"] == "stopping")?;
+    let begun = status["dirty"].as_str().filter(|&begun| begun != "keep")?;
+    let pid = &status["pid"];
+    Some(format!(
+        "the server is already stopping with --{begun}, so it destages its dirty data; with a flash \
+         tier, `kill {pid}` leaves what is still dirty on flash"
+    ))
+}
+
+/// What the server does with a request after a signal has ended this command, and how to end that;
+/// `None` if the request changes nothing, or takes effect at once.
+fn continues(action: &Action) -> Option<String> {
+    Some(match action {
+        Action::Destage(_) => {
+            "the server continues to destage; only a stop of the server ends this".to_owned()
+        }
+        Action::Quiesce { resume: false, .. } => {
+            "the server finishes its current destage, then cancels the quiesce; clients continue. \
+             `forebay ctl quiesce --resume` waits until they do"
+                .to_owned()
+        }
+        Action::Invalidate { volume, .. } => format!(
+            "the server continues: it destages, then drops the cached blocks of {volume}; only a \
+             stop of the server ends this"
+        ),
+        Action::Set { write_policy, .. } => format!(
+            "the server continues: the write policy becomes {write_policy} once nothing is dirty. \
+             To undo this, set the former policy with `forebay ctl set`"
+        ),
+        Action::Stop { no_wait: false, .. } => {
+            "the server continues to stop; this command only waited for it".to_owned()
+        }
+        Action::Quiesce { resume: true, .. } | Action::Resume(_) => {
+            "the server still ends the quiesce".to_owned()
+        }
+        _ => return None,
+    })
 }
 
 impl ServerArgs {

@@ -85,9 +85,9 @@ pub(crate) struct Report {
     blocks: u64,
     /// Number of blocks not yet written to their backing store.
     dirty_blocks: u64,
-    /// Number of regions of the log.
+    /// Number of regions of the log; in the slots layout, of the journal.
     regions: u32,
-    /// Number of regions that hold records.
+    /// Number of regions that hold records; in the slots layout, entries of the journal.
     regions_used: u32,
     /// The volumes that the tier caches.
     volumes: Vec<Bound>,
@@ -334,7 +334,10 @@ fn emit(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
         writeln!(out, "layout        {}", report.layout)?;
         writeln!(out, "stopped       {}", if report.clean { "cleanly" } else { "uncleanly" })?;
         writeln!(out, "blocks        {} ({} dirty)", report.blocks, report.dirty_blocks)?;
-        writeln!(out, "regions       {} ({} used)", report.regions, report.regions_used)?;
+        // In slots, only the journal is in regions; blocks are in cells.
+        let regions = if report.layout == "slots" { "journal" } else { "regions" };
+        let unit = if report.layout == "slots" { " regions" } else { "" };
+        writeln!(out, "{regions}       {}{unit} ({} used)", report.regions, report.regions_used)?;
         for volume in &report.volumes {
             writeln!(out, "volume {:<6} {}", volume.index, volume.uuid)?;
         }

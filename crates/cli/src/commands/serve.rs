@@ -235,8 +235,8 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     let recorded = match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
-            "{requests} requests arrived; {} contains {kept} of them, whole or in part, because \
-             only a sample of {} of the {} regions is recorded",
+            "{requests} requests arrived; {} has {kept} requests, which are those and pieces of those \
+             in the sample: {} of the {} regions",
             options.path.display(),
             percent(sample.rate),
             forebay_config::Size(4096 << sample.bits)

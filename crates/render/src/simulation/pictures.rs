@@ -97,8 +97,9 @@ fn over_time(answer: &Answer) -> Section {
     }
     if answer.result.flash.is_some() {
         let y = Axis::new("regions in use", Unit::Fraction).from_zero();
-        let used: [Series; 1] = [("flash", |r| r.flash_utilisation)];
-        section = section.figure(chart("Flash in use over time", y, rows, &used).figure());
+        let used: [Series; 1] = [("log or journal", |r| r.flash_utilisation)];
+        section = section
+            .figure(chart("Log or journal of flash in use over time", y, rows, &used).figure());
     }
     section
 }

@@ -8,7 +8,7 @@
 //! | `POST /quiesce` | destages everything and holds requests back; answers when nothing is dirty |
 //! | `POST /resume` | lets requests continue; retries failing backing stores |
 //! | `POST /set?write_policy=NAME[&acknowledge=flash]` | changes the write policy; answers when it is in force |
-//! | `POST /resize?dram=BYTES` | resizes the memory for blocks; answers at once, and blocks leave as others enter |
+//! | `POST /resize?dram=BYTES` | resizes the memory for blocks; answers with its size at once, and blocks leave as others enter |
 //! | `POST /invalidate?volume=NAME` | answers when no block of the volume is cached; the name is percent-encoded |
 //! | `POST /stop`, `?dirty=keep`, `?dirty=destage`, `?dirty=release` | asks the server to stop; refused if a stop that does less has begun |
 //! | `POST /stop?wait=1`, also with `dirty` | answers when the server has stopped and released its devices, with the number of blocks left dirty; an error if the stop did less |

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forebay_config::{Acknowledge, WritePolicy};
 use forebay_engine::{Engine, EngineError, Recovering, Status, StopMode};
@@ -11,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::access::Access;
-use super::http::{self, Answer, Question};
+use super::http::{self, Answer, Client, Question};
 use super::metrics::metrics;
 use super::order::{self, StopOrder};
 use super::stop::{Ended, StopRequest};
@@ -82,6 +83,9 @@ struct StartStatus {
 struct StopStatus {
     /// `stopping`.
     state: &'static str,
+    /// What this stop does with dirty data: `keep`, `destage` or `release`; null if the server ends before its
+    /// cache is ready.
+    dirty: Option<&'static str>,
     /// Version of Forebay.
     version: &'static str,
     /// Process ID of the server.
@@ -249,6 +253,11 @@ impl Shared {
                 200,
                 json(&StopStatus {
                     state: "stopping",
+                    dirty: self.stop.begun().map(|mode| match mode {
+                        StopMode::Keep => "keep",
+                        StopMode::Destage => "destage",
+                        StopMode::Release => "release",
+                    }),
                     version: env!("CARGO_PKG_VERSION"),
                     pid: std::process::id(),
                 }),
@@ -309,7 +318,7 @@ impl Shared {
             }
             "/destage" if post => done(engine.destage(|_| {}), engine, views),
             "/quiesce" if post => with(order::quiesce(&asked.query), |limit| {
-                done(engine.quiesce(limit, |_| {}), engine, views)
+                quiesce(limit, &asked.client, engine, views)
             }),
             "/resume" if post => {
                 engine.retry_stores();
@@ -318,9 +327,9 @@ impl Shared {
             "/set" if post => with(order::set(&asked.query), |(policy, acknowledge)| {
                 set_policy((policy, acknowledge), engine, views)
             }),
-            "/resize" if post => with(order::resize(&asked.query), |bytes| {
-                done(engine.set_dram_bytes(bytes), engine, views)
-            }),
+            "/resize" if post => {
+                with(order::resize(&asked.query), |bytes| resize(bytes, engine, views))
+            }
             "/invalidate" if post => {
                 with(order::invalidate(&asked.query), |name| invalidate(&name, engine, views))
             }
@@ -366,6 +375,17 @@ fn with<T>(asked: Result<T, Answer>, carry_out: impl FnOnce(T) -> Answer) -> Ans
     asked.map_or_else(|refused| refused, carry_out)
 }
 
+/// Quiesces, unless the client disconnects before it has the answer: nobody would know that clients
+/// of the cache are held back. (A quiesce that was in force before stays in force.)
+fn quiesce(limit: Option<Duration>, client: &Client, engine: &Engine, views: &Views) -> Answer {
+    let lasts = engine.status().quiesced.is_some();
+    let mut result = engine.quiesce(limit, |_| {});
+    if result.is_ok() && !lasts && client.is_gone() {
+        result = engine.resume();
+    }
+    done(result, engine, views)
+}
+
 /// Changes the write policy, and answers with the policy in force.
 fn set_policy(
     (policy, acknowledge): (WritePolicy, Option<Acknowledge>),
@@ -380,6 +400,19 @@ fn set_policy(
         "dirty_blocks": status.total.dirty_blocks,
         "write_policy": status.write_policy,
         "acknowledge": status.acknowledge,
+    });
+    Answer::json(200, json(&answer))
+}
+
+/// Changes the memory for blocks, and answers with its size, which is a whole number of blocks.
+fn resize(bytes: u64, engine: &Engine, views: &Views) -> Answer {
+    if let Err(error) = engine.set_dram_bytes(bytes) {
+        return done(Err(error), engine, views);
+    }
+    let status = engine.status();
+    let answer = serde_json::json!({
+        "dirty_blocks": status.total.dirty_blocks,
+        "dram_bytes": u64::from(status.tiers.dram_blocks) * u64::from(engine.block_bytes()),
     });
     Answer::json(200, json(&answer))
 }

@@ -32,6 +32,11 @@ impl StopRequest {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The stop that has begun, if any.
+    pub fn begun(&self) -> Option<StopMode> {
+        self.state().begun
+    }
+
     /// What happens to dirty data by default.
     pub fn usual(&self) -> StopMode {
         self.state().usual
