@@ -243,7 +243,11 @@ def table(args, rates, one_case):
                 return f"{value:,.0f}{unit}{ratio}"
 
             cells = [layout, case, against(rate, "", 0), against(reads, " µs", 1)]
-            cells += [against(writes, " µs", 2), errors, f"{first[0]:,.0f}, {first[3]:,}"]
+            cells += [
+                against(writes, " µs", 2),
+                errors,
+                f"{first[0]:,.0f}, {first[3]:,}",
+            ]
             cells += [destaged]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 

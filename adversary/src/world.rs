@@ -475,8 +475,12 @@ impl World {
 
     /// Gives an order, and performs what can be performed now.
     pub fn order(&mut self, order: Order) {
+        let resizes = matches!(order, Order::SetDramBlocks(_));
         self.cache.handle_order(self.now, order);
-        self.run();
+        // A new size takes effect when blocks enter.
+        if !resizes {
+            self.run();
+        }
     }
 
     /// Performs all effects that can be performed now.

@@ -383,9 +383,13 @@ impl Cache {
     /// # Panics
     /// If the order is for a number of blocks of DRAM that the cache cannot use.
     pub fn handle_order(&mut self, now: Nanos, order: Order) {
-        self.world.begin_call(now);
+        self.world.advance_time(now);
         match order {
-            Order::Destage => self.destage(),
+            Order::Destage if !self.world.lifecycle.is_ready() => {
+                let refused = Err(IoError::Shutdown.into());
+                return self.world.notices.push(Notice::Destaged(refused));
+            }
+            Order::Destage => self.destages.ask(&mut self.world, &mut self.cleaner),
             Order::RetryStores => {
                 let destage = self.destages.is_under_way();
                 self.stores.retry(&mut self.world, &mut self.cleaner, destage);
@@ -395,9 +399,9 @@ impl Cache {
             Order::SetPolicy(policy, acknowledge) => {
                 self.switch.ask(&mut self.world, (policy, acknowledge));
             }
-            Order::SetDramBlocks(blocks) => self.set_dram_blocks(blocks),
+            Order::SetDramBlocks(blocks) => return self.set_dram_blocks(blocks),
             Order::Seal(volumes) => self.seal(volumes),
-            Order::Stamp => self.stamps.refresh(&mut self.world),
+            Order::Stamp => return self.stamps.refresh(&mut self.world),
             Order::EndCompletion => {
                 for region in self.stamps.completed() {
                     self.cleaner.push(Work::Reclaim(region));
@@ -405,14 +409,6 @@ impl Cache {
             }
         }
         self.take_turn();
-    }
-
-    fn destage(&mut self) {
-        if self.world.lifecycle.is_ready() {
-            self.destages.ask(&mut self.world, &mut self.cleaner);
-        } else {
-            self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown.into())));
-        }
     }
 
     fn prepare_stop(&mut self) {
@@ -462,7 +458,7 @@ impl Cache {
     /// # Panics
     /// If no stamp was ordered for one of the stores.
     pub fn handle_stamped(&mut self, now: Nanos, reports: &[StampReport]) {
-        self.world.begin_call(now);
+        self.world.advance_time(now);
         let stamped = self.stamps.note_written(&mut self.world, reports);
         if let Some(released) = stamped.released {
             self.pass_through.released(&mut self.world, released);

@@ -238,7 +238,7 @@ fn nothing_is_written_or_created_without_leave() {
     let to =
         |more: &[&'static str]| [&["replay"], &FAST[..], &["--target", "disk.img"], more].concat();
     refused(dir.path(), &to(&["--create", "4MiB"]), 1, &["disk.img", "--write", "--reads-only"]);
-    refused(dir.path(), &to(&["--create", "1MiB", "--write"]), 1, &["1048576", "--wrap"]);
+    refused(dir.path(), &to(&["--create", "1MiB", "--write"]), 1, &["4.0 MiB", "1 MiB", "--wrap"]);
     assert!(!disk.exists());
     refused(dir.path(), &to(&["--write"]), 1, &["disk.img", "--create"]);
     let precious = vec![7; 4 << 20];

@@ -106,7 +106,8 @@ impl fmt::Display for Size {
 /// Two different sizes as text, in bytes if rounding to units would make them look equal.
 pub fn distinct_sizes(one: u64, other: u64) -> [String; 2] {
     let rounded = [Size(one).to_string(), Size(other).to_string()];
-    match rounded[0] == rounded[1] {
+    // 4,097 bytes are "4.0 KiB", and 4,096 bytes are "4 KiB".
+    match rounded[0].replace(".0 ", " ") == rounded[1].replace(".0 ", " ") {
         true => [format!("{one} bytes"), format!("{other} bytes")],
         false => rounded,
     }

@@ -101,7 +101,7 @@ impl Server {
 
 /// The message for a key that requires a restart: which start, and what has to be done first.
 fn at_a_start(key: &str, new: &Config) -> String {
-    let start = match OF_FORMAT.contains(&key) {
+    let start = match new.flash.is_some() && OF_FORMAT.contains(&key) {
         true => "when you start with --format",
         false => "at the next start",
     };

@@ -403,38 +403,6 @@ fn what_a_lost_connection_left_waiting_never_takes_effect() {
     served.stop();
 }
 
-/// Method: the store needs seconds for the dirty data, and the operator disconnects meanwhile.
-#[test]
-fn a_quiesce_whose_client_disconnects_before_the_answer_holds_nobody_back() {
-    let served = Served::start_slow("write_latency = '200ms'\nparallelism = 1", "", None);
-    let mut client = Client::connect(&served);
-    for n in 0..8 {
-        client.write(n * u64::from(MIB), KIB, 7);
-        client.reply(0);
-    }
-    let mut operator = UnixStream::connect(served.directory.path().join("control.sock")).unwrap();
-    operator.write_all(b"POST /quiesce HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").unwrap();
-    std::thread::sleep(A_WHILE);
-    assert!(served.status()["dirty_blocks"].as_u64().unwrap() > 0, "too late");
-    drop(operator);
-    // The next order begins when the quiesce has ended.
-    served.order("/destage");
-    assert!(served.status()["quiesced"].is_null(), "{}", served.status()["quiesced"]);
-    client.write(0, KIB, 8);
-    client.reply(0);
-
-    // An operator who only stops sending waits for the answer.
-    let mut operator = UnixStream::connect(served.directory.path().join("control.sock")).unwrap();
-    operator.write_all(b"POST /quiesce HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").unwrap();
-    operator.shutdown(Shutdown::Write).unwrap();
-    let mut answer = String::new();
-    operator.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(served.status()["quiesced"].is_object());
-    served.order("/resume");
-    served.stop();
-}
-
 #[test]
 fn a_client_that_comes_again_during_a_quiesce_finds_its_place() {
     let served = Served::start("volume_connections = 1\n");

@@ -369,8 +369,13 @@ mod tests {
                 "start once with --format: it writes a new header at the end and does \
                             not change the data",
             ),
-            (grown(true), "or discard the newer data with --format --discard-dirty-data"),
-            (grown(true), "Restore the old size, start the server with --drop-clean"),
+            (
+                grown(true),
+                "Restore the old size, start the server with --drop-clean (the file's new \
+                 modification time makes the store look changed; the dirty blocks are written to \
+                 it) and stop it with --destage before you enlarge the store; or discard the newer \
+                 data with --format --discard-dirty-data",
+            ),
             (E::NoTail { volume: volume(), path: path() }, "restore the old size"),
             (
                 E::Changed { volume: volume(), path: path(), flash: path(), blocks: 3 },

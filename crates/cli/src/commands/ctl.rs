@@ -281,8 +281,8 @@ fn continues(action: &Action) -> Option<String> {
             "the server continues to destage; only a stop of the server ends this".to_owned()
         }
         Action::Quiesce { resume: false, .. } => {
-            "the server finishes its current destage, then cancels the quiesce; clients continue. \
-             `forebay ctl quiesce --resume` waits until they do"
+            "the server continues: it destages, then pauses clients. `forebay ctl quiesce --resume` \
+             ends this"
                 .to_owned()
         }
         Action::Invalidate { volume, .. } => format!(

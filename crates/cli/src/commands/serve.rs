@@ -469,7 +469,7 @@ mod tests {
         };
         assert_eq!(recorded_of(None), "1000 requests recorded");
         let said = recorded_of(Some("0.1:4"));
-        for part in ["1000 requests arrived", "90 of them", "x.parquet", "10.0 %", "64 KiB"] {
+        for part in ["1000 requests arrived", "90 requests", "x.parquet", "10.0 %", "64 KiB"] {
             assert!(said.contains(part), "{part}: {said}");
         }
     }

@@ -9,9 +9,8 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
-use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -21,7 +20,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -59,38 +57,6 @@ pub(super) struct Question {
     pub path: String,
     /// The query string, without the question mark.
     pub query: String,
-    /// The client that waits for the answer.
-    pub client: Client,
-}
-
-/// A client that waits for its answer.
-#[derive(Debug, Default)]
-pub(super) struct Client {
-    /// Another descriptor of its connection, and the events which mean that nobody waits. `None`
-    /// counts as a client that always waits.
-    connection: Option<(OwnedFd, PollFlags)>,
-}
-
-impl Client {
-    fn new(stream: &Stream) -> Client {
-        let (connection, gone) = match stream {
-            // A client that only stops sending still waits.
-            Stream::Unix(stream) => (stream.as_fd(), PollFlags::HUP),
-            // A client that closes its end looks like one that only stops sending, until it is sent
-            // something.
-            Stream::Tcp(stream) => (stream.as_fd(), PollFlags::HUP | PollFlags::RDHUP),
-        };
-        let connection = connection.try_clone_to_owned().ok();
-        Client { connection: connection.map(|connection| (connection, gone)) }
-    }
-
-    /// Whether the client has closed the connection, and waits for no answer.
-    pub fn is_gone(&self) -> bool {
-        let Some((connection, gone)) = &self.connection else { return false };
-        let mut watched = [PollFd::new(connection, *gone)];
-        let events = poll(&mut watched, Some(&Timespec::default())).unwrap_or(0);
-        events > 0 && watched[0].revents().intersects(*gone | PollFlags::ERR)
-    }
 }
 
 /// An answer.
@@ -177,18 +143,12 @@ struct Guest {
     asked: AtomicBool,
     /// Notified when the connection has to close before its request has arrived.
     makes_room: Notify,
-    /// Handed over with the request.
-    client: Mutex<Client>,
 }
 
 impl Guest {
-    fn new(stream: &Stream) -> Guest {
-        let (asked, client) = (AtomicBool::new(false), Mutex::new(Client::new(stream)));
-        Guest { since: Instant::now(), asked, makes_room: Notify::new(), client }
-    }
-
-    fn take_client(&self) -> Client {
-        std::mem::take(&mut *self.client.lock().unwrap_or_else(PoisonError::into_inner))
+    fn new() -> Guest {
+        let asked = AtomicBool::new(false);
+        Guest { since: Instant::now(), asked, makes_room: Notify::new() }
     }
 
     fn has_asked(&self) -> bool {
@@ -254,7 +214,7 @@ impl Server {
                 continue;
             };
             let Some(room) = room(rooms, &mut guests).await else { return };
-            let guest = Arc::new(Guest::new(&stream));
+            let guest = Arc::new(Guest::new());
             guests.push_back(guest.clone());
             match stream {
                 Stream::Unix(stream) => {
@@ -316,8 +276,6 @@ impl Server {
             () = made_room => {}
         }
         guest.asked.store(true, Ordering::Relaxed);
-        // The client learns of the end only when no descriptor of the connection is left.
-        drop(guest.take_client());
     }
 
     /// Answers a request. The connection keeps its `room` until the answer is known, even if the
@@ -351,17 +309,14 @@ impl Server {
             return Answer::error(503, "too many commands are in progress; try again later");
         };
         let query = head.uri.query().unwrap_or_default().to_owned();
-        let question = Question { order, path, query, client: guest.take_client() };
-        let answerer = self.answerer.clone();
+        let (question, answerer) = (Question { order, path, query }, self.answerer.clone());
         let (sender, answer) = oneshot::channel();
         let thread = std::thread::Builder::new().name("forebay-control-job".to_owned());
         // (Tokio's pool for blocking work would panic if no thread can be started.)
         let thread = thread.spawn(move || {
             let _permits = (permit, room);
-            let answer = answerer(&question);
-            drop(question);
             // The client may have disconnected.
-            let _ = sender.send(answer);
+            let _ = sender.send(answerer(&question));
         });
         if thread.is_err() {
             return Answer::error(503, "the server cannot start a thread; try again later");

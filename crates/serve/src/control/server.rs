@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use forebay_config::{Acknowledge, WritePolicy};
 use forebay_engine::{Engine, EngineError, Recovering, Status, StopMode};
@@ -12,7 +11,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::access::Access;
-use super::http::{self, Answer, Client, Question};
+use super::http::{self, Answer, Question};
 use super::metrics::metrics;
 use super::order::{self, StopOrder};
 use super::stop::{Ended, StopRequest};
@@ -318,7 +317,7 @@ impl Shared {
             }
             "/destage" if post => done(engine.destage(|_| {}), engine, views),
             "/quiesce" if post => with(order::quiesce(&asked.query), |limit| {
-                quiesce(limit, &asked.client, engine, views)
+                done(engine.quiesce(limit, |_| {}), engine, views)
             }),
             "/resume" if post => {
                 engine.retry_stores();
@@ -373,17 +372,6 @@ fn with_answered(status: &ServerStatus) -> serde_json::Value {
 /// Carries out an order if it is valid.
 fn with<T>(asked: Result<T, Answer>, carry_out: impl FnOnce(T) -> Answer) -> Answer {
     asked.map_or_else(|refused| refused, carry_out)
-}
-
-/// Quiesces, unless the client disconnects before it has the answer: nobody would know that clients
-/// of the cache are held back. (A quiesce that was in force before stays in force.)
-fn quiesce(limit: Option<Duration>, client: &Client, engine: &Engine, views: &Views) -> Answer {
-    let lasts = engine.status().quiesced.is_some();
-    let mut result = engine.quiesce(limit, |_| {});
-    if result.is_ok() && !lasts && client.is_gone() {
-        result = engine.resume();
-    }
-    done(result, engine, views)
 }
 
 /// Changes the write policy, and answers with the policy in force.
