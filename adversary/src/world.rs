@@ -475,12 +475,10 @@ impl World {
 
     /// Gives an order, and performs what can be performed now.
     pub fn order(&mut self, order: Order) {
-        let resizes = matches!(order, Order::SetDramBlocks(_));
-        self.cache.handle_order(self.now, order);
         // A new size takes effect when blocks enter.
-        if !resizes {
-            self.run();
-        }
+        let runs = !matches!(order, Order::SetDramBlocks(_));
+        self.cache.handle_order(self.now, order);
+        runs.then(|| self.run());
     }
 
     /// Performs all effects that can be performed now.
