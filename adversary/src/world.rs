@@ -475,7 +475,6 @@ impl World {
 
     /// Gives an order, and performs what can be performed now.
     pub fn order(&mut self, order: Order) {
-        // A new size takes effect when blocks enter.
         let runs = !matches!(order, Order::SetDramBlocks(_));
         self.cache.handle_order(self.now, order);
         runs.then(|| self.run());

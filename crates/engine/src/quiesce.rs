@@ -38,9 +38,6 @@ use crate::store::Store;
 
 /// How long the end of a quiesce waits for a store that does not answer, while the clients of all volumes wait.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Additional time for each store that is compared with its note: 256 scattered reads and a sequential one, on disks
-/// that may be shared by all volumes and busy with a copy.
-const COMPARISON_MAX: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Destages all dirty data while requests continue, then holds new requests back, finishes
@@ -206,8 +203,7 @@ impl Engine {
         let Some(notes) = &mut orders.notes else { return Ok(()) };
         let (former, shared) = (notes.clone(), self.shared.clone());
         let noted: Vec<Volume> = notes.volumes().filter(|&v| notes[v].is_some()).collect();
-        let limit = ANSWER_WAIT_MAX + COMPARISON_MAX * noted.len() as u32;
-        let compared = self.stores.ask(&noted, limit, move |volume, store| {
+        let compared = self.stores.ask(&noted, ANSWER_WAIT_MAX, move |volume, store| {
             // The header of a volume that passes through may have been written meanwhile.
             let times = !shared.lock().cache().passes_through(volume);
             former[volume].map_or(Ok(false), |note| store.differs(&note, times))
