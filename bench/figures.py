@@ -23,8 +23,8 @@ A table whose trace is missing is left unchanged.
 The tables of papers.py come from studies, which `make papers` runs into target/papers; this program
 first runs all that it needs.
 
-FOREBAY=path of the binary (target/release/forebay). FOREBAY_TRACES=folder of the public traces (../shared/traces
-beside the repository). FIGURES_AT_ONCE=number of programs to run in parallel (default 2).
+FOREBAY=path of the binary (target/release/forebay). FOREBAY_TRACES=folder of the public traces (default:
+../shared/traces, relative to the repository). FIGURES_AT_ONCE=number of programs to run in parallel (default 2).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # A start that takes long: operators are answered from the first moment, clients once the cache is
-# ready; the service manager is told of the progress; and a start that is cancelled changes nothing.
+# ready; the service manager gets progress messages; and a start that is cancelled changes no data.
 . "$(dirname "$0")/lib.sh"
 need qemu-io python3
 

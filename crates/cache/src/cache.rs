@@ -34,8 +34,9 @@
 //! this time. (A checksum is part of the call whose effect requested it.) The time never goes back: in a call with an
 //! earlier time, it is that of the last call.
 //!
-//! **Promises.** The same calls give the same effects under every driver. After the start, the cache allocates no memory per request. The work of one call is bounded: a trim
-//! of a terabyte takes many steps, and so does most work on a whole region of flash, with other calls in between.
+//! **Promises.** The same calls give the same effects under every driver. After the start, the cache allocates no
+//! memory per request. The work of one call is bounded: a trim of a terabyte takes many steps, and so does most work
+//! on a whole region of flash, with other calls in between.
 //! If a call leaves such work unfinished, the next timeout is due immediately ([`Cache::is_half_way`]).
 //!
 //! # What a reply means
@@ -378,7 +379,8 @@ impl Cache {
 
     // ---- orders ----
 
-    /// Carries out an order.
+    /// Carries out an order. It uses what the last call has left of the steps that a call may take: orders are rare,
+    /// and the next call or timeout continues the work.
     ///
     /// # Panics
     /// If the order is for a number of blocks of DRAM that the cache cannot use.

@@ -89,8 +89,8 @@ impl Times {
         self.seats.len() as u32 - self.now
     }
 
-    /// Returns whether so many blocks are held that renumbering would gain too few times for its
-    /// cost.
+    /// Returns whether more than 7/8 of the times are in use, so that renumbering would free too few
+    /// times for its cost.
     pub(crate) fn is_crowded(&self) -> bool {
         self.held > self.times_max / 8 * 7
     }

@@ -222,8 +222,8 @@ fn a_cache_that_changes_its_size_is_that_of_the_papers() {
     }
 }
 
-/// Reads a public trace, if it is present (in `FOREBAY_TRACES`, or in `../shared/traces` beside the
-/// repository).
+/// Reads a public trace, if it is present (in `FOREBAY_TRACES`; by default in `../shared/traces`,
+/// relative to the repository).
 #[allow(clippy::print_stderr)]
 fn real_trace(name: &str) -> Option<Vec<u8>> {
     let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");

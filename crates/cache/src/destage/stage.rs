@@ -56,7 +56,7 @@ enum DestageEvent {
     Clean,
     /// The regions are clean.
     Settle,
-    /// Something is dirty, and so many flushes have begun.
+    /// Something is dirty, and new flushes have begun.
     Repeat {
         /// One for each volume.
         flushes: u32,
@@ -96,7 +96,7 @@ pub(super) struct Destage {
 }
 
 impl Destage {
-    /// A destage that waits for so many flushes.
+    /// A destage that waits for `flushes` flushes.
     pub fn new(purpose: DestagePurpose, flushes: u32) -> Destage {
         let stage = DestageStage::Flushing { left: flushes };
         let mut destage = Destage { purpose, stage, result: Ok(()), followed: 0, repeated: 0 };
@@ -156,7 +156,7 @@ impl Destage {
         self.move_on(DestageEvent::Settle);
     }
 
-    /// Everything is destaged again: so many flushes have begun.
+    /// Everything is destaged again, and `flushes` flushes have begun.
     pub fn repeat(&mut self, flushes: u32) {
         self.repeated += 1;
         self.move_on(DestageEvent::Repeat { flushes });
