@@ -107,14 +107,10 @@ impl Tiers {
             self.blocks[id].take_append();
             if self.blocks[id].dirty().is_empty() {
                 self.flushes.covered(&mut self.blocks, id, true);
-            } else if context.flash.logs(self.blocks[id].key()) {
-                if self.append(context, id, true).is_none() {
-                    self.not_logged(id);
-                }
+            } else if self.persist(context, id, true).is_some() {
                 return;
             } else {
-                self.persist(context, id, true);
-                return;
+                self.not_logged(id);
             }
         }
         if self.blocks[id].is_leaving() {
@@ -293,5 +289,36 @@ mod tests {
             tiers.flushes.covered(&mut tiers.blocks, id, true);
             assert_eq!(tiers.flush_step(context, volume, 1), FlushState::Done { failed: false });
         }
+    }
+
+    /// Goal: a block that is to be appended for a flush, and to leave, becomes resident again if the log takes nothing.
+    /// Otherwise no part of the shard knows its frame. Method: the log closes during the block's transfer.
+    #[test]
+    fn a_leaving_block_stays_if_the_log_does_not_take_it_for_a_flush() {
+        let (volume, range) = (Volume(0), ByteRange::EMPTY);
+        let key = BlockKey::new(volume, 3);
+        let mut cache = holding(&[]);
+        cache.world.flash.close();
+        let context = &mut shard_context!(cache.world);
+        let Shard { tiers, .. } = &mut cache.world.shards[0];
+        let id = tiers.blocks.insert(key).expect("the index has room");
+        let frame = tiers.blocks.take_frame(id);
+        tiers.blocks[id].set_frame(frame);
+        let local = tiers.blocks.local(frame.expect("a frame is free"));
+        tiers.dram.enter_in_transit(local, key, None, false);
+        tiers.blocks.dirtied(context, id, Granules(1));
+        tiers.blocks.leaves(id);
+        let kind = TransferKind::Fetch;
+        let t = tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, range);
+        tiers.flushes.begin(&mut tiers.blocks, volume);
+        assert_eq!(tiers.flush_step(context, volume, 1), FlushState::Waiting);
+        assert!(tiers.blocks[id].is_append_due());
+
+        tiers.blocks[id].set_transfer(None);
+        tiers.transfers.remove(t);
+        tiers.take_next_step(context, id);
+        assert!(!tiers.blocks[id].is_leaving());
+        assert_eq!((tiers.blocks[id].fault(false), tiers.dram.len()), (None, 1));
+        assert_eq!(tiers.flush_step(context, volume, 1), FlushState::Done { failed: true });
     }
 }
