@@ -20,7 +20,7 @@
 //! Each life has its own watch. Everything on the devices when the life begins counts as durable,
 //! because a start syncs the flash device before it reads it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
 use forebay_block::Volume;
@@ -87,6 +87,10 @@ pub struct Watch {
     expected: HashMap<u64, (BatchSequence, BatchEntry)>,
     /// For each version of a sector of a volume: the batches that contain it.
     versions: HashMap<(Volume, u64, WriteId), SmallVec<[BatchSequence; 2]>>,
+    /// Versions of sectors that were written to stores past the log, over newer versions: two writes
+    /// were in flight together, and the first reached the store last. (The oracle checks that both
+    /// were in flight.)
+    overtaken: HashSet<(Volume, u64, WriteId)>,
     /// Earlier versions existed when the life began.
     first_version: WriteId,
     /// Data that was written to stores and is in no stamp yet: volume, region of the log, and
@@ -117,6 +121,7 @@ impl Watch {
             backing_syncs: Vec::new(),
             expected: HashMap::new(),
             versions: HashMap::new(),
+            overtaken: HashSet::new(),
             first_version,
             unstamped: Vec::new(),
             harmed: Vec::new(),
@@ -393,6 +398,9 @@ impl Watch {
                 if noted {
                     self.check_passing(volume);
                 }
+                if matches!(value_of(held, volume.0, at), Value::Write(newer) if newer > id) {
+                    self.overtaken.insert((volume, at, id));
+                }
                 continue;
             }
             let durable =
@@ -519,6 +527,7 @@ impl Watch {
             let held = &image[(at * SECTOR) as usize..][..SECTOR as usize];
             if let Value::Write(older) = value_of(held, volume.0, at)
                 && older < id
+                && !self.overtaken.contains(&(volume, at, older))
             {
                 return self.say(|| {
                     format!(

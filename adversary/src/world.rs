@@ -475,9 +475,8 @@ impl World {
 
     /// Gives an order, and performs what can be performed now.
     pub fn order(&mut self, order: Order) {
-        let runs = !matches!(order, Order::SetDramBlocks(_));
         self.cache.handle_order(self.now, order);
-        runs.then(|| self.run());
+        self.run();
     }
 
     /// Performs all effects that can be performed now.

@@ -379,19 +379,20 @@ impl Cache {
 
     // ---- orders ----
 
-    /// Carries out an order. It uses what the last call has left of the steps that a call may take: orders are rare,
-    /// and the next call or timeout continues the work.
+    /// Carries out an order.
     ///
     /// # Panics
     /// If the order is for a number of blocks of DRAM that the cache cannot use.
     pub fn handle_order(&mut self, now: Nanos, order: Order) {
-        self.world.advance_time(now);
+        self.world.begin_call(now);
         match order {
-            Order::Destage if !self.world.lifecycle.is_ready() => {
-                let refused = Err(IoError::Shutdown.into());
-                return self.world.notices.push(Notice::Destaged(refused));
+            Order::Destage if self.world.lifecycle.is_ready() => {
+                self.destages.ask(&mut self.world, &mut self.cleaner);
             }
-            Order::Destage => self.destages.ask(&mut self.world, &mut self.cleaner),
+            Order::Destage => {
+                let refused = Err(IoError::Shutdown.into());
+                self.world.notices.push(Notice::Destaged(refused));
+            }
             Order::RetryStores => {
                 let destage = self.destages.is_under_way();
                 self.stores.retry(&mut self.world, &mut self.cleaner, destage);
@@ -401,9 +402,9 @@ impl Cache {
             Order::SetPolicy(policy, acknowledge) => {
                 self.switch.ask(&mut self.world, (policy, acknowledge));
             }
-            Order::SetDramBlocks(blocks) => return self.set_dram_blocks(blocks),
+            Order::SetDramBlocks(blocks) => self.set_dram_blocks(blocks),
             Order::Seal(volumes) => self.seal(volumes),
-            Order::Stamp => return self.stamps.refresh(&mut self.world),
+            Order::Stamp => self.stamps.refresh(&mut self.world),
             Order::EndCompletion => {
                 for region in self.stamps.completed() {
                     self.cleaner.push(Work::Reclaim(region));
@@ -460,7 +461,7 @@ impl Cache {
     /// # Panics
     /// If no stamp was ordered for one of the stores.
     pub fn handle_stamped(&mut self, now: Nanos, reports: &[StampReport]) {
-        self.world.advance_time(now);
+        self.world.begin_call(now);
         let stamped = self.stamps.note_written(&mut self.world, reports);
         if let Some(released) = stamped.released {
             self.pass_through.released(&mut self.world, released);
