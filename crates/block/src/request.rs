@@ -87,7 +87,7 @@ impl Request {
         Request { time, volume, op, flags: Flags::NONE, offset, length }
     }
 
-    /// Whether it only brings data into the cache.
+    /// Whether the request only brings data into the cache.
     pub fn is_prefetch(&self) -> bool {
         self.op == Op::Read && self.flags.contains(Flags::PREFETCH)
     }

@@ -7,7 +7,7 @@ use core::fmt;
 pub struct Volume(pub u32);
 
 impl Volume {
-    /// Its index in a list of all volumes.
+    /// The volume's number as an index into a list of all volumes.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -28,7 +28,7 @@ pub struct BlockIndex(pub u64);
 pub struct BlockAddr {
     /// The volume the block belongs to.
     pub volume: Volume,
-    /// Its number within the volume.
+    /// The block's number within the volume.
     pub block: BlockIndex,
 }
 

@@ -53,7 +53,7 @@ pub struct Holdings {
     runs: Vec<(Held, u64)>,
 }
 
-/// Most blocks, or stripes of which nothing is cached, that one answer looks at.
+/// Largest number of blocks, or of stripes of which nothing is cached, that one answer looks at.
 pub const LOOKUPS_MAX: u32 = 512;
 
 impl Holdings {
@@ -62,7 +62,7 @@ impl Holdings {
         let mut holdings = Holdings { start: offset, runs: Vec::new() };
         let end = offset.saturating_add(length);
         if !world.lifecycle.is_ready() {
-            // Neither the index nor the store is the truth.
+            // Until the cache is ready, neither the index nor the store can be relied on.
             holdings.push(Held::Data, end);
             return holdings;
         }
@@ -205,7 +205,8 @@ mod tests {
         let store =
             [run(Hole, 700), run(Data, 100), run(Zeroes, 300), run(Hole, 948), run(Data, 1)];
         let told = resolved(&[(Held::Nothing, 8192)], 9, &store).0;
-        // Sectors: hole | torn by data | torn: zeroes and hole | hole | data, and the rest without an answer.
+        // Sectors: hole | torn by data | torn: zeroes and hole | hole | data, and the rest without
+        // an answer.
         let right = [run(Hole, 512), run(Data, 1024), run(Hole, 512), run(Data, 2048)];
         assert_eq!(told, right);
     }
@@ -215,7 +216,8 @@ mod tests {
         let runs = [(Held::Data, 8192), (Held::Zeroes, 12288), (Held::Data, 16384)];
         assert_eq!(resolved(&runs, 2, &[]), (vec![run(Data, 4096), run(Zeroes, 4096)], 12288));
         assert_eq!(resolved(&runs, 1, &[]), (vec![run(Data, 4096)], 8192));
-        // A stripe that is the last of its kind, and continues in the next block that is held.
+        // Bytes that the store says nothing about count as data, and join the cached block after
+        // them.
         let runs = [(Held::Nothing, 8192), (Held::Data, 16384)];
         assert_eq!(resolved(&runs, 1, &[]), (vec![run(Data, 12288)], 16384));
     }

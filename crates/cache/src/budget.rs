@@ -1,16 +1,16 @@
-//! How much work one call of the cache may do.
+//! Limits how much work one call of the cache does.
 //!
-//! Work on a whole region or batch, which may have thousands of records, is done in steps. A step is an event of
-//! the log, or a record that is chosen, sorted, moved, marked clean or forgotten. One call takes a
-//! bounded number of steps. The next call continues, and the cache asks for it immediately
-//! ([`Cache::poll_timeout`](crate::Cache::poll_timeout)). Between two calls a driver releases its
-//! lock, so no request waits for a whole region.
+//! Work on a whole region or batch, which may have thousands of records, is done in steps. A step
+//! is an event of the log, or a record that is chosen, sorted, moved, marked clean or forgotten.
+//! One call takes a bounded number of steps. The next call continues, and the cache asks for it
+//! immediately ([`Cache::poll_timeout`](crate::Cache::poll_timeout)). Between two calls a driver
+//! releases its lock, so no request waits for a whole region.
 
 /// The steps that a call may still take.
 #[derive(Debug)]
 pub(crate) struct CallBudget {
     left: u32,
-    /// The call ran out of steps: work remains for the next call.
+    /// Whether the call ran out of steps, so that work remains for the next call.
     short: bool,
 }
 

@@ -8,10 +8,10 @@ pub(crate) struct ByteRange {
 }
 
 impl ByteRange {
-    /// No bytes: for transfers that move none of a volume's store.
+    /// No bytes: for transfers that move no data of a backing store.
     pub const EMPTY: ByteRange = ByteRange { start: 0, end: 0 };
 
-    /// The bytes from `start` on, of this number.
+    /// `length` bytes from `start` on.
     #[inline]
     pub fn with_length(start: u64, length: u32) -> ByteRange {
         ByteRange { start, end: start + u64::from(length) }

@@ -1,4 +1,5 @@
-//! The calls that change a cache, as data: what one driver does can be recorded, and done again by another.
+//! The calls that change a cache, as data: one driver's calls can be recorded, and repeated by
+//! another.
 
 use forebay_block::{Nanos, Request, Volume};
 use forebay_effect::{Outcome, RequestId, Token};
@@ -11,9 +12,9 @@ use crate::stamp::StampReport;
 
 /// A call into a [`Cache`]. Each variant is the method of the same name, where it is documented.
 ///
-/// All calls that change what the cache does later are here, but for [`Cache::handle_hit`], which does what
-/// [`Call::Request`] with the same read would do, and the reads of published blocks. Answers are taken with
-/// [`Cache::poll_effect`] and its like.
+/// These are all calls that change what the cache does later, except [`Cache::handle_hit`], which
+/// does what [`Call::Request`] with the same read would do, and the reads of published blocks.
+/// Answers are taken with [`Cache::poll_effect`] and the other `poll` methods.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     /// [`Cache::attach`].
@@ -24,7 +25,8 @@ pub enum Call {
     Start(Nanos, Open),
     /// [`Cache::handle_request`].
     Request(RequestId, Request),
-    /// [`Cache::handle_completion`]. Bytes that the effect read into metadata buffers are already there.
+    /// [`Cache::handle_completion`]. Bytes that the effect read into metadata buffers are already
+    /// there.
     Completion(Nanos, Token, Outcome),
     /// [`Cache::handle_checksum`].
     Checksum(Token, u32),
@@ -40,7 +42,7 @@ impl Call {
     /// Makes the call.
     ///
     /// # Panics
-    /// Where the method of the cache does.
+    /// If the method of the cache panics.
     #[inline]
     pub fn apply(self, cache: &mut Cache) {
         match self {

@@ -1,5 +1,6 @@
-//! Which policies work together: one function, used by the cache, the configuration, the adversary
-//! and the tests. Every combination that it accepts runs; it rejects the others with the reason.
+//! Which policies work together. One function decides this for the cache, the configuration, the
+//! adversary and the tests. Every combination that it accepts runs; it rejects the others with the
+//! reason.
 
 use forebay_replacement::AdmissionKind;
 
@@ -23,7 +24,7 @@ pub struct Combination {
 /// The properties of the flash tier that must match the other policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashCombination {
-    /// The slots layout, not the log layout.
+    /// Whether it has the slots layout, and not the log layout.
     pub slots: bool,
     /// Which blocks may enter.
     pub admission: AdmissionKind,

@@ -24,8 +24,8 @@ pub struct CacheConfig {
     pub dram_blocks: u32,
     /// Frames beyond `dram_blocks`, for blocks that are leaving DRAM; at least 1 for each shard.
     pub spare_frames: u32,
-    /// Frames for data that are read to be merged or destaged, for blocks without a frame; at least
-    /// 1 for each shard.
+    /// Frames into which data are read to be merged, or to be destaged from a block without a
+    /// frame; at least 1 for each shard.
     pub bounce_frames: u32,
     /// Where reads and writes go.
     pub write_policy: WritePolicy,
@@ -47,40 +47,43 @@ pub struct CacheConfig {
     /// log2 of the bytes of a stripe, which is at least a block. A stripe belongs to one shard,
     /// and a trim handles it as a whole if none of it is cached.
     pub stripe_shift: u32,
-    /// Most requests in flight; a driver holds back more.
+    /// Largest number of requests in flight; a driver holds any others back.
     pub requests_max: u32,
-    /// Transfers that can be in progress in a shard on blocks without a frame; at least one.
+    /// Largest number of transfers in progress in a shard on blocks without a frame; at least 1.
     pub transfers_spare: u32,
-    /// Pieces of requests, of one block each, that can wait at once; at least the blocks of the
-    /// largest request that touches one stripe.
+    /// Largest number of pieces of requests, of one block each, that can wait at once; at least the
+    /// number of blocks of the largest request that touches one stripe.
     pub waiters_max: u32,
     /// Blocks of a request that are handed out in one step before other requests get their turn; at
     /// least 1.
     pub step_blocks: u32,
-    /// Most blocks of a request that are in progress or wait. The next step of the request follows
-    /// when so few are left that it fits. At least a step.
+    /// Largest number of blocks of a request that are in progress or wait. The request takes its
+    /// next step when few enough are left for it. At least the blocks of one step.
     pub request_blocks_max: u32,
     /// Most steps of work on whole regions and batches, of one record each, that a call takes while
     /// requests are served; the rest waits for the next call. At least 1.
     pub call_steps: u32,
     /// Most writes of a destage from flash in flight, for each shard.
     pub destage_depth: u32,
-    /// How long writes wait for a failing backing store; then they fail, and its volume is suspended
-    /// until the store works again. 0 means without limit.
+    /// How long writes wait for a failing backing store; then they fail, and its volume is
+    /// suspended until the store works again. 0 means without limit.
     pub give_up_after: Nanos,
 }
 
 /// Which requests bypass the cache, on volumes that [allow it](VolumeConfig::bypass). A request
-/// never bypasses a block that the cache holds: reads hit it there, and writes do to it what they would do
-/// without a bypass. One exception: under write-back, a write that bypasses the cache drops a clean block that is
-/// only in memory.
+/// never bypasses a block that the cache holds: reads hit it there, and writes do to it what they
+/// would do without a bypass. One exception: under write-back, a write that bypasses the cache
+/// drops a clean block that is only in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bypass {
-    /// Bytes: a read bypasses the cache if it continues a sequential stream at least this long. 0: no read does.
+    /// Bytes: a read bypasses the cache if it continues a sequential stream at least this long. 0:
+    /// no read does.
     pub reads: u64,
-    /// Bytes: a write bypasses the cache if it continues a sequential stream at least this long. 0: no write does.
+    /// Bytes: a write bypasses the cache if it continues a sequential stream at least this long. 0:
+    /// no write does.
     pub writes: u64,
-    /// Blocks: a write bypasses the cache if at least this many blocks of its volume are dirty. 0: no write does.
+    /// Blocks: a write bypasses the cache if at least this many blocks of its volume are dirty. 0:
+    /// no write does.
     pub dirty_blocks: u64,
 }
 
@@ -99,7 +102,7 @@ pub struct FlashConfig {
     pub entries_max: u32,
     /// Regions kept free for writing while others are reclaimed.
     pub regions_reserved: u32,
-    /// Most pages that recovery reads at once when it verifies payloads.
+    /// Largest number of pages that recovery reads at once when it verifies payloads.
     pub recovery_chunk_pages: u32,
     /// Blocks of a line, which the relations [that have lines](Relation::has_lines) bring to flash
     /// together: a power of two, at most the blocks of a stripe; 1 disables lines.
@@ -117,7 +120,8 @@ pub struct FlashConfig {
 }
 
 impl FlashConfig {
-    /// A flash tier for unit tests, of `entries_max` entries: it admits everything, and reads single blocks.
+    /// A flash tier for unit tests, of `entries_max` entries: it admits everything, and reads
+    /// single blocks.
     #[cfg(test)]
     pub(crate) fn plain(geometry: Geometry, layout: FlashLayout, entries_max: u32) -> FlashConfig {
         FlashConfig {
@@ -153,7 +157,8 @@ impl FlashConfig {
         }
     }
 
-    /// Blocks on flash by the accounting of replacement: in the log layout, all that the index can hold.
+    /// Blocks on flash by the accounting of replacement: in the log layout, all that the index can
+    /// hold.
     pub fn blocks(&self) -> u32 {
         self.slots().map_or(self.entries_max, |slots| slots.blocks)
     }
@@ -164,7 +169,7 @@ impl FlashConfig {
 pub enum FlashLayout {
     /// Records follow one another in a log, which is reclaimed region by region.
     Log {
-        /// Which records of a region are inserted again when it is reclaimed.
+        /// Which records of a region are reinserted when it is reclaimed.
         replacement: LogReplacement,
     },
     /// Each block has a cell, and is evicted alone.
@@ -180,17 +185,18 @@ pub struct SlotsConfig {
     /// The policy that chooses which block is evicted; it must [order
     /// cells](forebay_replacement::Tier::Slots).
     pub cells: Parameters,
-    /// [`promote_after`](FlashConfig::promote_after) for a block with a dirty record, if larger and
-    /// [in effect](CacheConfig::dirty_waits), while many of the blocks that leave flash return, and
-    /// for a while after (`returns.rs`): such a record stays when the block moves to DRAM.
+    /// Takes the place of [`promote_after`](FlashConfig::promote_after) for a block with a dirty
+    /// record, if it is larger and [in effect](CacheConfig::dirty_waits), while many of the blocks
+    /// that leave flash return, and for a while after (`returns.rs`): such a record stays on flash
+    /// when the block moves to DRAM.
     pub promote_dirty_after: u8,
-    /// Dirty records of blocks that are also in DRAM are evicted early while many of the blocks that
-    /// leave flash return (`returns.rs`).
+    /// Whether dirty records of blocks that are also in DRAM are evicted early while many of the
+    /// blocks that leave flash return (`returns.rs`).
     pub give_up_copies: bool,
 }
 
-/// Which dirty blocks may enter flash if flash does not hold the block and, under write-back
-/// acknowledged by flash, which writes.
+/// Which dirty blocks that flash does not hold may enter flash and, under write-back acknowledged
+/// by flash, which writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Written {
     /// Blocks that the admission policy admits.
@@ -207,8 +213,8 @@ impl Written {
     pub const ALL: [Written; 3] = [Written::Ask, Written::Enter, Written::Avoid];
 }
 
-/// Which clean records of a reclaimed log region are inserted again. They take at most half a
-/// region, and only room that nothing else needs.
+/// Which clean records of a reclaimed log region are reinserted. They take at most half a region,
+/// and only room that nothing else needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogReplacement {
     /// None: all are dropped.
@@ -226,9 +232,10 @@ pub enum LogReplacement {
 impl LogReplacement {
     /// Reads from flash that make a record worth keeping, by frequency.
     pub const FREQUENT: u8 = 2;
-    /// Popularity that makes a record worth keeping: that of one read at a distance below three
-    /// sixteenths of the size of flash. With a lower value, more is written, and loops over blocks have
-    /// fewer hits; a higher value is like [`FREQUENT`](LogReplacement::FREQUENT). `docs/policies.md` says more.
+    /// Popularity that makes a record worth keeping: that of a record read once at a distance below
+    /// three sixteenths of the size of flash. With a lower value, more is written, and loops over
+    /// blocks have fewer hits; a higher value is like [`FREQUENT`](LogReplacement::FREQUENT). See
+    /// `docs/policies.md`.
     pub const POPULAR: u8 = Popularity::ONE / 8 * 7;
     /// All values.
     pub const ALL: [LogReplacement; 4] = [
@@ -238,7 +245,7 @@ impl LogReplacement {
         LogReplacement::Popularity,
     ];
 
-    /// Reads from flash, or popularity, that a record needs to be inserted again; `None` for FIFO.
+    /// Reads from flash, or popularity, that a record needs to be reinserted; `None` for FIFO.
     pub(crate) fn uses_min(self) -> Option<u8> {
         match self {
             LogReplacement::Fifo => None,
@@ -253,7 +260,7 @@ impl LogReplacement {
         matches!(self, LogReplacement::Frequency | LogReplacement::Popularity)
     }
 
-    /// The number of reads that a record keeps when it is inserted again.
+    /// The number of reads that a record keeps when it is reinserted.
     pub(crate) fn aged(self, uses: u8) -> u8 {
         if self.takes_hottest() { uses / 2 } else { 0 }
     }
@@ -264,7 +271,7 @@ impl LogReplacement {
 pub struct VolumeConfig {
     /// Exported size in bytes, a multiple of 512.
     pub size_bytes: u64,
-    /// Refuse writes.
+    /// Whether writes are refused.
     pub read_only: bool,
     /// Its priority, for replacement policies that use it; 1 is the highest.
     pub priority: u8,
@@ -349,7 +356,7 @@ impl CacheConfig {
         }
     }
 
-    /// Most transfers of a shard; for shards of different sizes, of the largest.
+    /// Largest number of transfers of a shard; of the largest shard if their sizes differ.
     pub fn transfers(&self) -> u64 {
         let n = u64::from(self.shards).max(1);
         let frames = (u64::from(self.dram_blocks) + u64::from(self.spare_frames)).div_ceil(n);

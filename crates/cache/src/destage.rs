@@ -1,10 +1,10 @@
 //! Destages of everything: dirty blocks in DRAM go to flash, then the dirty records of all regions
-//! go to the backing stores. An operator asks for it, or a change of policy, a stop or pass-through
-//! needs it.
+//! go to the backing stores. An operator requests one, or a change of policy, a stop or
+//! pass-through needs one.
 //!
 //! A record can be marked dirty although its data are on the store: the append began before its
-//! cleaning ended. So at the end of a destage during which nothing modifies blocks, such appends
-//! end, and if anything is dirty then, everything is destaged again.
+//! cleaning ended. So at its end, a destage during which nothing modifies blocks waits for such
+//! appends, and if anything is dirty then, everything is destaged again.
 
 mod stage;
 
@@ -28,17 +28,17 @@ const AGAIN_MAX: u32 = 4;
 pub(crate) enum DestageEnd {
     /// It was part of a stop.
     OfStop(Destaged),
-    /// It was for others.
+    /// It was for an operator, a change of policy or pass-through.
     OfService(Destaged),
 }
 
-/// Why some dirty data is not on the backing stores after a destage, a stop or a change of policy; or why these have
-/// failed otherwise.
+/// Why some dirty data is not on the backing stores after a destage, a stop or a change of policy,
+/// or why one of these has failed for another reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DestageError {
-    /// Dirty records cannot be read from flash ([`Cache::unreadable`](crate::Cache::unreadable)). Everything else is
-    /// on the stores.
+    /// Dirty records cannot be read from flash ([`Cache::unreadable`](crate::Cache::unreadable)).
+    /// Everything else is on the stores.
     Unreadable,
     /// A store or the flash tier has failed, or the cache stops.
     Failed(IoError),
@@ -68,7 +68,7 @@ pub(crate) type Destaged = Result<(), DestageError>;
 #[derive(Debug, Default)]
 pub(crate) struct Destages {
     under_way: Option<Destage>,
-    /// Whether a caller has asked for it, and whether another one follows.
+    /// Whether a caller has requested it, and whether another one follows.
     wanted: bool,
     again: bool,
 }
@@ -84,7 +84,7 @@ impl Destages {
         self.under_way.is_some_and(|destage| destage.is_cleaning())
     }
 
-    /// A caller asks for a destage: it begins, or it follows the one in progress.
+    /// Begins a destage for a caller, or notes that one must follow the destage in progress.
     pub fn ask(&mut self, world: &mut World, cleaner: &mut Cleaner) {
         match self.under_way {
             // The destage in progress does not include data that became dirty since it began.
@@ -101,8 +101,8 @@ impl Destages {
         self.begin_for(DestagePurpose::Service, world, cleaner);
     }
 
-    /// Begins the destage of a stop. After the flushes, it waits for [`Destages::clean_for_stop`] or
-    /// [`Destages::forget`].
+    /// Begins the destage of a stop. After the flushes, it waits for [`Destages::clean_for_stop`]
+    /// or [`Destages::forget`].
     pub fn begin_for_stop(&mut self, world: &mut World, cleaner: &mut Cleaner) {
         self.begin_for(DestagePurpose::Stop, world, cleaner);
     }
@@ -117,7 +117,7 @@ impl Destages {
         self.enter(Destage::new(DestagePurpose::Service, 0), world, cleaner);
     }
 
-    /// A destage begins. Failures before it do not count for it.
+    /// Begins a destage. Failures before it do not count for it.
     fn enter(&mut self, destage: Destage, world: &mut World, cleaner: &mut Cleaner) {
         cleaner.forgive();
         world.volumes.conditions.forgive();
@@ -125,15 +125,16 @@ impl Destages {
         assert!(other.is_none(), "a destage begins during another: {other:?}");
     }
 
-    /// Some records of the destage in progress are left behind.
+    /// Notes that the destage in progress leaves some records dirty.
     pub fn fail(&mut self, error: IoError) {
         if let Some(destage) = &mut self.under_way {
             destage.fail(error);
         }
     }
 
-    /// A dirty record was superseded by one in another region, which also holds its dirty granules.
-    /// A destage that covers the older record follows it: the granules were dirty when it began.
+    /// Called when a record in another region has superseded a dirty one, and also holds its dirty
+    /// granules. A destage that covers the older record follows it: the granules were dirty when it
+    /// began.
     pub fn follow(
         &mut self,
         world: &mut World,
@@ -150,8 +151,8 @@ impl Destages {
         cleaner.push(Work::Destage(to));
         world.stats.destages_followed += 1;
         destage.followed += 1;
-        // It has followed records more often than there are regions. A client that keeps writing
-        // would keep it going forever, so writes wait from here on.
+        // The destage has followed records more often than there are regions. A client that keeps
+        // writing would keep it going forever, so writes wait from here on.
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         if destage.followed > regions && !world.holds.has(HoldReason::Destage) {
             world.holds.add(HoldReason::Destage);
@@ -159,7 +160,7 @@ impl Destages {
         }
     }
 
-    /// No more regions are cleaned for a destage outside a stop.
+    /// Cleans no more regions for a destage outside a stop.
     pub fn cut(&mut self, cleaner: &mut Cleaner) {
         let Some(destage) = &mut self.under_way else { return };
         if destage.is_cleaning() && destage.purpose() == DestagePurpose::Service {
@@ -168,8 +169,8 @@ impl Destages {
         }
     }
 
-    /// One turn: returns whether it did anything, and how the destage ended, if it did. The caller then
-    /// takes back the reason for which the destage may hold requests.
+    /// Takes one turn. Returns whether it did anything, and how the destage ended, if it did. The
+    /// caller then removes the reason for which the destage may hold requests.
     pub fn take_turn(
         &mut self,
         world: &mut World,
@@ -197,7 +198,7 @@ impl Destages {
         }
     }
 
-    /// Goes on when the regions are clean, or as clean as they can be. `any`: this turn has done something.
+    /// Continues when the regions are as clean as they can be. `any`: this turn has done something.
     fn end_cleaning(
         &mut self,
         world: &World,
@@ -226,7 +227,7 @@ impl Destages {
         (true, Some(self.end(result)))
     }
 
-    /// One turn at the end of a destage.
+    /// Takes one turn at the end of a destage.
     fn settle(&mut self, world: &mut World) -> Settled {
         let Some(destage) = self.under_way.as_mut().filter(|_| may_settle(world)) else {
             return Settled::Yes;
@@ -252,35 +253,36 @@ impl Destages {
         }
     }
 
-    /// The destage in progress ends: returns whom it was for.
+    /// Ends the destage in progress; returns its purpose.
     fn take(&mut self) -> DestagePurpose {
         self.under_way.take().expect("a destage is in progress").end()
     }
 
-    /// The result of the flushes of a stop, if all have ended. The stop then decides whether regions are cleaned.
+    /// The result of the flushes of a stop, if all have ended. The stop then decides whether
+    /// regions are cleaned.
     pub fn flushed(&self) -> Option<Destaged> {
         let undecided = |destage: &Destage| destage.stage() == DestageStage::Undecided;
         self.under_way.filter(undecided).map(|destage| destage.result())
     }
 
-    /// The flushes of a stop have ended, and its regions are to be cleaned.
+    /// Begins to clean the regions for a stop, whose flushes have ended.
     pub fn clean_for_stop(&mut self) {
         let destage = self.under_way.as_mut().expect("the destage of the stop is in progress");
         destage.decide();
     }
 
-    /// The destage in progress needed only the flushes.
+    /// Ends the destage in progress, which needed only its flushes.
     pub fn forget(&mut self, world: &mut World) {
         self.take();
         world.unhold(HoldReason::Destage);
     }
 
-    /// A destage has ended: returns whether a caller has asked for it.
+    /// Called when a destage has ended: returns whether a caller had requested it.
     pub fn take_wanted(&mut self) -> bool {
         core::mem::take(&mut self.wanted)
     }
 
-    /// Begins another destage, if a caller asked for it while the last was in progress.
+    /// Begins another destage, if a caller has requested one while the last was in progress.
     pub fn begin_again(&mut self, world: &mut World, cleaner: &mut Cleaner) {
         if core::mem::take(&mut self.again) {
             self.wanted = true;
@@ -291,7 +293,8 @@ impl Destages {
     }
 }
 
-/// The flushes of a destage have ended: its regions are cleaned, unless they cannot be or a stop is near.
+/// The flushes of a destage have ended: cleans its regions, unless they cannot be cleaned or a stop
+/// is near.
 fn clean(world: &World, cleaner: &mut Cleaner, destage: &mut Destage) {
     let owed = world.volumes.iter().any(|(_, v)| v.owed > 0);
     let lost = world.flash.is_lost() && !is_salvaged(world) && owed;
@@ -309,7 +312,7 @@ fn clean(world: &World, cleaner: &mut Cleaner, destage: &mut Destage) {
     }
 }
 
-/// Whether what is marked dirty can only be what a destage has covered.
+/// Whether only data that a destage has covered can be marked dirty.
 fn may_settle(world: &World) -> bool {
     !world.lifecycle.is_stopping() && !world.is_modified() && !world.flash.is_lost()
 }

@@ -2,7 +2,7 @@
 
 use crate::shard::{EntryId, Shard};
 
-/// Entries that one step looks at.
+/// Number of entries that one step looks at.
 const ENTRIES: u32 = 4096;
 
 /// Where the walk continues.
@@ -16,8 +16,9 @@ impl EntryWalk {
     /// At the first entry of the first shard.
     pub const START: EntryWalk = EntryWalk { shard: 0, entry: EntryId::FIRST };
 
-    /// One step. `look` gets a shard, its first entry to look at, and how many; it returns the entry after
-    /// them, or `None` if there are no more. Returns the rest of the walk, or `None` at its end.
+    /// Takes one step. `look` gets a shard, its first entry to look at, and how many; it returns
+    /// the entry after them, or `None` if there are no more. Returns the rest of the walk, or
+    /// `None` at its end.
     pub fn step(
         self,
         shards: &mut [Shard],

@@ -1,7 +1,7 @@
-//! Whether flash takes records, and of which volumes: what the shards and the front share.
+//! Whether flash takes records, and of which volumes: state that the shards and the front share.
 //!
-//! A shard knows what flash holds of its blocks ([`FlashTier`](crate::shard::FlashTier)). What holds for flash as a
-//! whole is here, once: a procedure changes it, and all shards read it.
+//! A shard knows what flash holds of its blocks ([`FlashTier`](crate::shard::FlashTier)). The state
+//! of flash as a whole is kept only here: a procedure changes it, and all shards read it.
 
 use forebay_flash::BlockKey;
 
@@ -27,25 +27,26 @@ pub(crate) enum Jam {
     None,
     /// Writes that need not go to flash bypass it.
     Bypassed,
-    /// The jam has lasted too long: nothing is appended, and requests that need room fail, until it ends.
+    /// The jam has lasted too long: nothing is appended, and requests that need room fail, until it
+    /// ends.
     Hopeless,
 }
 
-/// See the module.
+/// The condition of flash as a whole; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct FlashCondition {
     log: LogState,
-    /// The log is lost, and writes of blocks with a record wait until records are void.
+    /// Whether the log is lost, and writes of blocks with a record wait until records are void.
     pub awaits_void: bool,
     /// Volumes that continue without flash until the next start.
     without: VolumeSet,
-    /// All volumes do.
+    /// Whether all volumes do.
     all_without: bool,
     jam: Jam,
 }
 
 impl FlashCondition {
-    /// Flash that takes records; if it does not `exist`, there is none.
+    /// Flash that takes records, or none unless it `exists`.
     pub fn new(exists: bool) -> FlashCondition {
         FlashCondition {
             log: if exists { LogState::Open } else { LogState::Absent },
@@ -80,12 +81,12 @@ impl FlashCondition {
         self.log == LogState::Lost
     }
 
-    /// The log has failed or was given up.
+    /// Notes that the log has failed or was given up.
     pub fn lose(&mut self) {
         self.log = LogState::Lost;
     }
 
-    /// The stop closes a log that is good.
+    /// Notes that a stop closes the log, unless the log is lost.
     pub fn close(&mut self) {
         if self.log == LogState::Open {
             self.log = LogState::Closed;
@@ -98,8 +99,8 @@ impl FlashCondition {
         self.jam
     }
 
-    /// Sets that; returns whether it is new. [`World::set_jam`](crate::world::World::set_jam) also calls
-    /// the pieces that wait.
+    /// Sets the jam; returns whether it has changed.
+    /// [`World::set_jam`](crate::world::World::set_jam) also lets waiting pieces try again.
     pub fn set_jam(&mut self, jam: Jam) -> bool {
         core::mem::replace(&mut self.jam, jam) != jam
     }
@@ -109,7 +110,7 @@ impl FlashCondition {
         self.without
     }
 
-    /// These volumes, of `count`, continue without flash, too.
+    /// Notes that these volumes, of `count`, continue without flash, too.
     pub fn do_without(&mut self, volumes: VolumeSet, count: usize) {
         self.without |= volumes;
         self.all_without = self.without.len() as usize == count;

@@ -14,11 +14,11 @@ use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::world::{World, shard_context};
 
-/// Blocks of a flush that a shard starts in one turn.
+/// Number of blocks of a flush that a shard starts in one turn.
 const FLUSH_BLOCKS: u32 = 64;
 
 impl World {
-    /// Begins a flush of its own for each volume.
+    /// Begins the cache's own flush of each volume.
     pub fn flush_all(&mut self) {
         for volume in self.volumes.numbers() {
             let flush = Request::new(self.now, volume, Op::Flush, 0, 0);
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// A flush request: it joins the next round of its volume.
+    /// Lets a flush request join the next round of its volume.
     pub fn begin_flush(&mut self, request: RequestIndex) {
         let volume = self.front.requests[request].volume;
         if !self.config.write_policy.write_back {
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// All pieces, or all syncs, of a request have returned.
+    /// Called when all pieces, or all syncs, of a request have returned.
     pub fn finish(&mut self, request: RequestIndex) {
         let r = &self.front.requests[request];
         let durable = r.op.modifies() && r.flags.contains(Flags::FUA);
@@ -118,12 +118,12 @@ impl World {
         self.reply(request);
     }
 
-    /// The last stage of a request that promises durability.
+    /// Begins the last stage of a request that promises durability.
     pub fn make_durable(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
         r.stage = RequestStage::Syncs;
         let volume = r.volume;
-        // Of a log that has failed nothing is needed where all is on the store.
+        // A failed log need not be synced for a volume whose store has all data.
         let without = self.flash.without().contains(volume)
             || self.flash.is_lost() && !self.volumes[volume].is_dirty();
         let logs = self.config.write_policy.write_back && !without;
@@ -146,7 +146,8 @@ impl World {
         self.flash.awaits_void && self.front.requests[request].id != INTERNAL
     }
 
-    /// The request waits until volumes bypass flash, if they may; then it repeats its last stage.
+    /// Lets the request repeat its last stage; if volumes are about to bypass flash, it waits until
+    /// they do.
     pub fn repeat_last_stage(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
         (r.again, r.stage) = (false, RequestStage::Pieces);

@@ -1,8 +1,8 @@
 //! The front: requests in flight.
 //!
-//! A request is split into pieces, one for each block, for a bounded number
-//! of blocks at a time. The pieces go to shards, and the last piece to return ends the request. A
-//! request that promises durability (FLUSH, FUA) then waits for the syncs it needs (`volumes.rs`).
+//! A request is split into pieces, one for each block, for a bounded number of blocks at a time.
+//! The pieces go to shards, and the last piece to return ends the request. A request that promises
+//! durability (FLUSH, FUA) then waits for the syncs it needs (`volumes.rs`).
 
 use forebay_block::{Flags, Op, Request};
 use forebay_effect::{Effect, EffectQueue, IoError, Outcome, RequestId};
@@ -14,10 +14,10 @@ use crate::slab::RequestIndex;
 use crate::volume::VolumeState;
 use crate::volumes::Volumes;
 
-/// The name of the cache's own requests, such as the flush of a clean stop.
+/// The identity of the cache's own requests, such as the flush of a clean stop.
 pub(crate) const INTERNAL: RequestId = RequestId(u64::MAX);
 
-/// See the module.
+/// The requests in flight; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Front {
     pub requests: InFlight,
@@ -25,7 +25,7 @@ pub(crate) struct Front {
     pub running: RequestList,
     /// By shard: requests that wait for a place in the shard for their next block.
     pub blocked: Box<[RequestList]>,
-    /// Most pieces that a request may have out when it takes another step.
+    /// Largest number of outstanding pieces with which a request may take another step.
     pieces_left_max: u32,
     /// Bytes that a request hands out in one step.
     step_bytes: u64,
@@ -49,7 +49,7 @@ impl Front {
         }
     }
 
-    /// Registers a request; `Err` is the reply to send at once.
+    /// Registers a request, or returns the error with which to answer it at once.
     pub fn admit(
         &mut self,
         volumes: &mut Volumes,
@@ -67,7 +67,7 @@ impl Front {
             return Err(IoError::ReadOnly);
         }
         let bypass = state.is_streaming(op, (offset, length), bypass);
-        // The counters are about clients.
+        // The counters include only requests of clients.
         if id != INTERNAL {
             let stats = &mut state.stats;
             match op {
@@ -88,7 +88,7 @@ impl Front {
         Ok(self.requests.insert(RequestState::new(id, request, bypass)))
     }
 
-    /// `count` pieces of a request came back.
+    /// Notes that `count` pieces of a request have ended.
     pub fn pieces_done(
         &mut self,
         volumes: &mut Volumes,
@@ -119,8 +119,8 @@ impl Front {
         self.requests[request].outstanding <= self.pieces_left_max
     }
 
-    /// A request has taken a step that was not its last. Another follows, at once or when enough of
-    /// its pieces have returned; returns true in the second case.
+    /// A request has taken a step that was not its last. Its next step follows at once, or when
+    /// enough of its pieces have returned; returns true in the second case.
     pub fn go_on(&mut self, request: RequestIndex) -> bool {
         let paused = !self.may_step(request);
         match paused {
@@ -130,7 +130,7 @@ impl Front {
         paused
     }
 
-    /// The request takes its next step in the turn to come.
+    /// Lets the request take its next step in the coming turn.
     pub fn run(&mut self, request: RequestIndex) {
         self.requests.push(&mut self.running, request);
     }
@@ -145,7 +145,7 @@ impl Front {
         self.requests.pop(&mut self.finished)
     }
 
-    /// A shard had no place for the request's next piece.
+    /// Lets the request wait for a place in a shard for its next piece.
     pub fn block(&mut self, request: RequestIndex, shard: usize) {
         self.requests.push(&mut self.blocked[shard], request);
     }
@@ -160,7 +160,7 @@ impl Front {
     /// one step always may.
     ///
     /// Two overlapping ones would wait for each other's ranges block by block, and would zero the
-    /// store that way.
+    /// store in as many small operations.
     pub fn may_zero(&mut self, volumes: &mut Volumes, request: RequestIndex) -> bool {
         let r = &self.requests[request];
         if r.zeroes || r.end - r.offset <= self.step_bytes {
@@ -188,7 +188,7 @@ impl Front {
         })
     }
 
-    /// A zeroing of the volume has ended: those that waited for it continue, in order.
+    /// Ends a zeroing of the volume: those that waited for it continue, in order.
     fn end_zeroing(&mut self, volume: &mut VolumeState, request: RequestIndex) {
         volume.zeroings.retain(|&other| other != request);
         while let Some(next) = volume.zeroings_waiting.first()

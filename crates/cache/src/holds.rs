@@ -1,9 +1,11 @@
 //! The requests that are held back, and why.
 //!
-//! Several procedures may hold requests at the same time, each for its own reason. Only the procedure that gave
-//! a reason removes it ([`World::unhold`](crate::world::World::unhold)), and requests continue only once no reason
-//! is left. Requests that wait until records are void are in the same list. Their reason is
-//! [`FlashCondition::awaits_void`](crate::flash_condition::FlashCondition::awaits_void), which shards also read.
+//! Several procedures may hold requests at the same time, each for its own reason. Only the
+//! procedure that gave a reason removes it ([`World::unhold`](crate::world::World::unhold)), and
+//! requests continue only once no reason is left. Requests that wait until records are void are in
+//! the same list. Their reason is
+//! [`FlashCondition::awaits_void`](crate::flash_condition::FlashCondition::awaits_void), which
+//! shards also read.
 
 use crate::in_flight::{InFlight, RequestList, RequestPlace};
 use crate::slab::RequestIndex;
@@ -13,18 +15,18 @@ use crate::slab::RequestIndex;
 pub(crate) enum HoldReason {
     /// A change of policy is past its first destage.
     Switch,
-    /// Clients write faster than a destage ends.
+    /// Clients write so fast that a destage cannot catch up.
     Destage,
 }
 
-/// See the module.
+/// The held requests and the reasons; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Holds {
     switch: bool,
     destage: bool,
     /// Modifying requests and flushes that wait; some have begun.
     requests: RequestList,
-    /// Cleanings that have not begun wait until a seal has ended.
+    /// Whether cleanings that have not begun must wait until a seal has ended.
     pub cleanings: bool,
 }
 
@@ -42,7 +44,7 @@ impl Holds {
         self.switch || self.destage
     }
 
-    /// Whether they are held for this reason.
+    /// Whether modifying requests and flushes are held for this reason.
     pub fn has(&self, reason: HoldReason) -> bool {
         match reason {
             HoldReason::Switch => self.switch,
@@ -50,12 +52,12 @@ impl Holds {
         }
     }
 
-    /// They are held for this reason from now on.
+    /// Holds modifying requests and flushes for this reason from now on.
     pub fn add(&mut self, reason: HoldReason) {
         *self.flag(reason) = true;
     }
 
-    /// They are not held for this reason any more; returns whether they were.
+    /// Removes the reason; returns whether modifying requests and flushes were held for it.
     pub fn remove(&mut self, reason: HoldReason) -> bool {
         core::mem::take(self.flag(reason))
     }
@@ -72,7 +74,7 @@ impl Holds {
         &self.requests
     }
 
-    /// A request waits, after the others.
+    /// Adds a request to those that wait, as the last.
     pub fn push(&mut self, requests: &mut InFlight, request: RequestIndex) {
         requests.push(&mut self.requests, request);
     }

@@ -1,8 +1,8 @@
 //! The requests in flight, and where each of them is.
 //!
-//! A request is in one place at any time. Some places have lists; only [`InFlight::push`] and [`InFlight::pop`]
-//! change a list, and each list belongs to one place. Therefore [`InFlight`] always knows which requests wait, and
-//! for what, although other types hold the lists.
+//! A request is in one place at any time. Some places have lists; only [`InFlight::push`] and
+//! [`InFlight::pop`] change a list, and each list belongs to one place. Therefore [`InFlight`]
+//! always knows which requests wait, and for what, although other types hold the lists.
 
 use core::ops::{Index, IndexMut};
 
@@ -17,13 +17,14 @@ use crate::slab::{Fifo, Linked, RequestIndex, Slab};
 pub(crate) enum RequestPlace {
     /// The current call handles it: it waits for nothing.
     InHand,
-    /// It takes its next step in the turn to come.
+    /// It takes its next step in the coming turn.
     Running,
     /// It takes its next step when enough of its pieces have returned.
     Paused,
     /// The shard of its next block has no place for another piece that waits.
     Blocked,
-    /// A procedure holds it back, or records must become void first ([`Holds`](crate::holds::Holds)).
+    /// A procedure holds it back, or records must become void first
+    /// ([`Holds`](crate::holds::Holds)).
     Held,
     /// The dirty blocks of its volume fill the volume's share of flash.
     OverShare,
@@ -33,7 +34,7 @@ pub(crate) enum RequestPlace {
     Flushing,
     /// Its last pieces, or its syncs, must return.
     Returning,
-    /// Everything has returned: the turn to come ends it or begins its last stage.
+    /// Everything has returned: the coming turn ends it or begins its last stage.
     Finished,
 }
 
@@ -55,12 +56,13 @@ impl RequestPlace {
     }
 }
 
-/// Places at which only modifying requests and flushes of clients are, and from which only the end of other work
-/// takes them. What must not meet modifications, such as a change of policy, does not wait for them.
+/// Places that only clients' modifying requests and flushes enter, and that they leave only when
+/// other work ends. A procedure that must not meet modifications, such as a change of policy, does
+/// not wait for these requests.
 const PUT_OFF: [RequestPlace; 3] =
     [RequestPlace::Held, RequestPlace::OverShare, RequestPlace::Overlapping];
 
-/// What the outstanding operations of a request are.
+/// The kind of a request's outstanding operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RequestStage {
     /// Its pieces.
@@ -84,11 +86,11 @@ pub(crate) struct RequestState {
     pub outstanding: u32,
     pub error: Option<IoError>,
     pub stage: RequestStage,
-    /// The log failed before the request was durable: it repeats its last stage.
+    /// Whether the log failed before the request was durable, so that it repeats its last stage.
     pub again: bool,
-    /// It is one of its volume's [`zeroings`](crate::volume::VolumeState::zeroings).
+    /// Whether it is one of its volume's [`zeroings`](crate::volume::VolumeState::zeroings).
     pub zeroes: bool,
-    /// It bypasses the cache, as part of a sequential stream.
+    /// Whether it bypasses the cache, as part of a sequential stream.
     pub bypass: bool,
     place: RequestPlace,
     next: RequestIndex,
@@ -129,7 +131,7 @@ impl RequestState {
         self.cursor == self.end
     }
 
-    /// Where it is.
+    /// Its place.
     #[inline]
     pub fn place(&self) -> RequestPlace {
         self.place
@@ -186,11 +188,11 @@ impl RequestList {
     }
 }
 
-/// See the module.
+/// The requests in flight; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     requests: Slab<RequestIndex, RequestState>,
-    /// By place: the number of requests.
+    /// Number of requests at each place.
     counts: [u32; PLACES],
     /// Modifying requests and flushes of clients, wherever they are.
     modifications: u32,
@@ -212,7 +214,7 @@ impl IndexMut<RequestIndex> for InFlight {
 }
 
 impl InFlight {
-    /// No requests yet, and at most `capacity` at a time.
+    /// Has no requests yet, and room for `capacity` at a time.
     pub fn new(capacity: u32) -> InFlight {
         InFlight { requests: Slab::new(capacity), counts: [0; PLACES], modifications: 0 }
     }
@@ -240,19 +242,19 @@ impl InFlight {
         self.counts[place as usize]
     }
 
-    /// Whether a modifying request or flush of a client is anywhere but put off.
+    /// Whether any modifying request or flush of a client is not put off.
     pub fn is_modified(&self) -> bool {
         self.modifications > PUT_OFF.into_iter().map(|place| self.count(place)).sum()
     }
 
-    /// A request has arrived, and is in hand.
+    /// Adds a request that has arrived; it is in hand.
     pub fn insert(&mut self, state: RequestState) -> RequestIndex {
         self.counts[RequestPlace::InHand as usize] += 1;
         self.modifications += u32::from(state.is_modification());
         self.requests.insert(state)
     }
 
-    /// A request that is in hand is answered.
+    /// Removes a request in hand, because it is answered.
     pub fn remove(&mut self, request: RequestIndex) -> RequestState {
         let state = self.requests.remove(request);
         assert!(state.place == RequestPlace::InHand, "answered while {:?}", state.place);
@@ -261,13 +263,13 @@ impl InFlight {
         state
     }
 
-    /// A request enters a place that has no lists.
+    /// Moves a request to a place that has no lists.
     pub fn enter(&mut self, request: RequestIndex, place: RequestPlace) {
         assert!(!place.has_lists() && !self[request].place.has_lists(), "a list would differ");
         self.move_to(request, place);
     }
 
-    /// A request that is on no list enters the place of this list, behind the others.
+    /// Moves a request that is on no list to the place of this list, after the others.
     pub fn push(&mut self, list: &mut RequestList, request: RequestIndex) {
         let place = self[request].place;
         assert!(!place.has_lists(), "on the list of {place:?} requests, and pushed to another");
@@ -295,11 +297,11 @@ impl InFlight {
         self.counts[place as usize] += 1;
     }
 
-    /// Checks, between calls, that places, lists and counts agree. `lists`: all lists of requests; `flushing`: the
-    /// requests that wait for flushes.
+    /// Checks, between calls, that places, lists and counts agree. `lists`: all lists of requests;
+    /// `flushing`: the requests that wait for flushes.
     ///
     /// # Panics
-    /// If they do not.
+    /// If they disagree.
     pub fn check<'a>(
         &self,
         lists: impl Iterator<Item = &'a RequestList>,

@@ -30,7 +30,8 @@ impl Load {
 
     fn end_second(&mut self, now: u64) {
         self.count_to(now);
-        // If no read ended in this second, the reads in flight count for as long as they have taken.
+        // If no read ended in this second, the reads in flight count for as long as they have
+        // taken.
         self.mean = self.sum / u64::from(self.ended.max(1));
         (self.sum, self.ended) = (0, 0);
     }
@@ -43,7 +44,7 @@ pub(crate) enum Source {
     Store,
 }
 
-/// See the module.
+/// The durations of reads; see the module documentation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loads {
     flash: Load,
@@ -72,12 +73,12 @@ impl Loads {
         load
     }
 
-    /// A read begins.
+    /// Notes that a read begins.
     pub fn begin(&mut self, source: Source, now: Nanos) {
         self.load_mut(source, now).in_flight += 1;
     }
 
-    /// A read ends, successfully or not.
+    /// Notes that a read ends, successfully or not.
     pub fn end(&mut self, source: Source, now: Nanos) {
         let load = self.load_mut(source, now);
         load.in_flight = load.in_flight.saturating_sub(1);
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn the_mean_of_a_second_is_that_of_its_reads() {
         let mut loads = Loads::default();
-        // Two at a time of 4 ms on flash, one at a time of 10 ms on the stores.
+        // On flash, two reads of 4 ms at a time; on the stores, one of 10 ms at a time.
         for n in 0..200 {
             loads.begin(Source::Flash, Nanos(n * 5 * MS));
             loads.begin(Source::Flash, Nanos(n * 5 * MS));

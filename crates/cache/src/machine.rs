@@ -1,5 +1,6 @@
-//! The interface of the cache for the code that executes its effects, for drivers in which completions take no time:
-//! the time of a completion is that of the last call. The engine has an interface of its own, with a clock.
+//! The cache's interface to the executor of its effects, for drivers in which completions take no
+//! time: a completion has the time of the last call. The engine has its own interface, with a
+//! clock.
 
 use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 

@@ -12,8 +12,8 @@ use crate::order::Order;
 use crate::stop::StoresLeft;
 use crate::switch::PolicyError;
 
-/// A message to the driver. [`Notice::Stamp`] is an order that it must carry out and answer; the others tell it, and
-/// thus the operator, what has happened.
+/// A message to the driver. [`Notice::Stamp`] is a request that the driver must carry out and
+/// answer; the others report to the driver, and thus to the operator, what has happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Notice {
@@ -21,8 +21,8 @@ pub enum Notice {
     Ready(Option<Box<RecoveryReport>>),
     /// The flash tier could not be opened; nothing was written to it. The cache takes no requests.
     Failed(LogError),
-    /// For every block, the backing stores durably hold the version that was newest at the time of the
-    /// [`Order::Destage`], or a newer one.
+    /// For every block, the backing stores durably hold the version that was newest at the time of
+    /// the [`Order::Destage`], or a newer one.
     Destaged(Result<(), DestageError>),
     /// The policy of [`Order::SetPolicy`] is in force; or, with an error, the old one still
     /// is.
@@ -30,17 +30,19 @@ pub enum Notice {
     /// The seals of [`Order::Seal`] are durably noted on the flash tier, and the records that
     /// no longer count are dropped.
     Sealed(Outcome),
-    /// These stamps must be written durably to the headers of their stores; call [`Cache::handle_stamped`]
-    /// for each, alone or with others. Until then, cleanings wait, and so may requests for room.
+    /// These stamps must be written durably to the headers of their stores; call
+    /// [`Cache::handle_stamped`] for each, alone or with others. Until then, cleanings wait, and so
+    /// may requests for room.
     Stamp {
-        /// By volume.
+        /// The stamp of each volume.
         stamps: Vec<(Volume, Stamp)>,
-        /// The headers must also say that the stores are *released*: from now on none of the log's
-        /// records for these volumes counts, whatever a later start finds there.
+        /// Whether the headers must also say that the stores are *released*: from then on none of
+        /// the log's records for these volumes counts, whatever a later start finds there.
         release: bool,
     },
-    /// The cache has stopped. An error means that data that was to be destaged is still only on flash, that the
-    /// clean mark could not be written or must not be, or that data only in memory could not be saved.
+    /// The cache has stopped. An error means that data that was to be destaged is still only on
+    /// flash, that the clean mark could not be written or must not be, or that data only in memory
+    /// could not be saved.
     Stopped(Result<StoresLeft, DestageError>),
 }
 
@@ -60,7 +62,7 @@ pub enum Open {
         /// and if any are dirty the start is refused ([`LogError::Changed`]).
         changed: Vec<Volume>,
         /// Whether the caller drops all clean records and then replaces the seals, before it serves
-        /// anybody: until then the seals stay as they are, and a store that is an older copy of
+        /// any request: until then the seals stay as they are, and a store that is an older copy of
         /// itself is accepted.
         drop_clean: bool,
         /// The stamps of the stores that keep one. They reveal an older copy of a store or of the

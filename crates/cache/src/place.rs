@@ -1,7 +1,7 @@
 //! Where blocks go: one function without state, [`place`], and its table.
 //!
-//! The shard calls it at each [`Moment`], for example when a read misses or a clean block leaves memory, and
-//! acts on the answer. `docs/policies.md` has the table for users.
+//! The shard calls it at each [`Moment`], for example when a read misses or a clean block leaves
+//! memory, and acts on the answer. `docs/policies.md` has the table for users.
 
 use core::fmt;
 
@@ -20,8 +20,8 @@ pub enum Relation {
     Layered,
     /// Hazan's Dual: a read miss brings its block into memory, and the whole line into flash.
     Dual,
-    /// ETICA without promotion and eviction queues: memory holds blocks that were read, flash those that were
-    /// written.
+    /// ETICA without promotion and eviction queues: memory holds blocks that were read, flash those
+    /// that were written.
     EticaNpe,
     /// Memory holds blocks that were read, flash those that [queues](forebay_replacement::Queues)
     /// chose (ETICA).
@@ -71,7 +71,7 @@ pub(crate) enum OnFlash {
 pub(crate) struct BlockPlaces {
     pub memory: InMemory,
     pub flash: OnFlash,
-    /// The rest of its line is fetched for flash.
+    /// Whether the rest of its line is fetched for flash.
     pub line: bool,
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn place(
         (Moment::ReadMiss, Relation::Dual) => at(Keep, Now, true),
         (Moment::ReadMiss, Relation::EticaNpe | Relation::Etica) => at(Keep, Never, false),
         (Moment::ReadMiss, Relation::Eci) => at(Transit, Now, false),
-        // Flash has it, and keeps it.
+        // Flash has the block, and keeps it.
         (Moment::ReadFlash, Relation::Eci) => at(Transit, WhenItLeaves, false),
         (Moment::ReadFlash, _) => at(Keep, WhenItLeaves, false),
         (Moment::Write | Moment::WriteMiss, _) if !policy.allocate_on_write => {
@@ -184,7 +184,7 @@ mod tests {
         WritePolicy::WRITE_ONLY,
     ];
 
-    /// Every legal combination, before flash in the slots layout.
+    /// Every legal combination with flash in the slots layout.
     fn legal() -> impl Iterator<Item = (Relation, WritePolicy, Acknowledge)> {
         let ways = POLICIES.into_iter().flat_map(|policy| {
             [Acknowledge::Flash, Acknowledge::Dram].map(|acknowledge| (policy, acknowledge))

@@ -5,12 +5,12 @@
 /// The named policies combine three decisions, so a new policy is a new constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WritePolicy {
-    /// A write ends in the cache and reaches the backing store later; otherwise a write has ended
+    /// Whether a write ends in the cache and reaches the backing store later; otherwise it ends
     /// when the backing store has it.
     pub write_back: bool,
-    /// A written block that is not cached becomes cached.
+    /// Whether a written block that is not cached becomes cached.
     pub allocate_on_write: bool,
-    /// A read block that is not cached becomes cached.
+    /// Whether a read block that is not cached becomes cached.
     pub allocate_on_read: bool,
 }
 
@@ -21,8 +21,8 @@ impl WritePolicy {
     /// Writes go to the backing store and stay in the cache.
     pub const WRITE_THROUGH: WritePolicy =
         WritePolicy { write_back: false, allocate_on_write: true, allocate_on_read: true };
-    /// ETICA's RO level, and write-around: writes go to the backing store and invalidate; only reads
-    /// allocate.
+    /// ETICA's RO level, and write-around: writes go to the backing store and invalidate; only
+    /// reads allocate.
     pub const READ_ONLY: WritePolicy =
         WritePolicy { write_back: false, allocate_on_write: false, allocate_on_read: true };
     /// ETICA's WBWO: only writes allocate, and are destaged later.

@@ -20,7 +20,8 @@ pub(crate) fn key_of(volume: Volume, block: u64) -> Option<BlockKey> {
     exists.then(|| BlockKey::new(volume, block))
 }
 
-/// Publishes the block of this byte, if all of it is in memory and in the volume, and nothing is in flight.
+/// Publishes the block of this byte, if all of it is in memory and in the volume, and nothing is in
+/// flight.
 pub(crate) fn publish(world: &mut World, volume: Volume, offset: u64) -> Option<(BlockKey, Frame)> {
     let size = world.config.block_size;
     let v = world.volumes.get(volume)?;
@@ -33,7 +34,7 @@ pub(crate) fn publish(world: &mut World, volume: Volume, offset: u64) -> Option<
     Some((key, frame))
 }
 
-/// A read of one published block has been answered, at this time.
+/// Notes that the driver has answered a read of one published block at this time.
 pub(crate) fn note_hit(
     world: &mut World,
     now: Nanos,
@@ -43,7 +44,7 @@ pub(crate) fn note_hit(
     if world.read_hit(volume, offset, length).is_some() {
         return;
     }
-    // The block has left since, or leaves: the replacement policy knows nothing of it.
+    // The block has left since, or is leaving: the replacement policy no longer knows it.
     let Some(v) = world.volumes.get_mut(volume) else { return };
     v.stats.reads += 1;
     v.stats.read_bytes += length;

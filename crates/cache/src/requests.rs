@@ -69,7 +69,7 @@ impl World {
         any
     }
 
-    /// One step of a request; returns whether it did anything.
+    /// Takes one step of a request; returns whether it did anything.
     fn step(&mut self, stores: &mut Stores, cleaner: &Cleaner, request: RequestIndex) -> bool {
         let (id, before) = (self.front.requests[request].id, self.front.requests[request].cursor);
         self.advance(stores, cleaner, request);
@@ -110,8 +110,8 @@ impl World {
         }
     }
 
-    /// Hands out blocks of a request until something stops it. `last_shard` is the shard that has received the last
-    /// of them, and whose runs are open.
+    /// Hands out blocks of a request until something stops it. `last_shard` is the shard that has
+    /// received the last of these blocks, and whose runs are open.
     fn hand_out(&mut self, request: RequestIndex, last_shard: &mut Option<usize>) -> Halt {
         let r = &self.front.requests[request];
         let (modifies, zeroes, volume) = (r.op.modifies(), zeroes(r.op), r.volume);
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// The part of a request that lies in the next block, and the shard of that.
+    /// The shard of a request's next block, and the part of the request that lies in that block.
     #[inline]
     fn next_piece(&self, request: RequestIndex) -> (usize, Piece) {
         let (r, size) = (&self.front.requests[request], self.config.block_size);
@@ -183,9 +183,9 @@ impl World {
         (self.shard_of(r.volume, r.cursor), piece)
     }
 
-    /// Hands out the next blocks of a zeroing request that are zeroed as a range with the previous
-    /// one: at most `blocks`, and none beyond the stripe, so that they belong to the same shard. A
-    /// stripe of which nothing is cached costs two steps, not one for each block.
+    /// Hands out the next blocks of a zeroing request that can be zeroed as one range with the
+    /// previous block: at most `blocks`, and none beyond the stripe, so that they belong to the
+    /// same shard. A stripe of which nothing is cached costs two steps, not one for each block.
     fn zero_further(&mut self, request: RequestIndex, shard: usize, blocks: u32) -> u32 {
         let size = self.config.block_size;
         let r = &self.front.requests[request];
@@ -205,19 +205,19 @@ impl World {
         more
     }
 
-    /// Holds a request until nothing holds it any more.
+    /// Holds a request until no reason to hold it is left.
     pub fn hold(&mut self, request: RequestIndex) {
         self.holds.push(&mut self.front.requests, request);
     }
 
-    /// A procedure does not hold requests any more: those that nothing else holds continue.
+    /// Removes a procedure's reason to hold requests: requests that nothing else holds continue.
     pub fn unhold(&mut self, reason: HoldReason) {
         if self.holds.remove(reason) {
             self.release_held();
         }
     }
 
-    /// Held requests continue, except those that are still held.
+    /// Lets held requests continue, except those that must still be held.
     pub fn release_held(&mut self) {
         let mut held = self.holds.take_requests();
         while let Some(request) = self.front.requests.pop(&mut held) {
@@ -250,8 +250,8 @@ impl World {
         self.stats.waits_share += 1;
     }
 
-    /// One request that waits for its volume's share continues, of each volume under its share; returns whether any
-    /// does.
+    /// Lets requests continue that wait for their volume's share: one of each volume under its
+    /// share. Returns whether there was any.
     pub fn release_under_share(&mut self) -> bool {
         let mut any = false;
         if self.front.requests.count(RequestPlace::OverShare) > 0 {
@@ -262,7 +262,7 @@ impl World {
         any
     }
 
-    /// The first request that waits for the volume's share continues.
+    /// Lets the first request that waits for the volume's share continue.
     fn release_one(&mut self, volume: Volume) -> bool {
         let held = &mut self.volumes[volume].share_waiters;
         let Some(request) = self.front.requests.pop(held) else { return false };
@@ -274,8 +274,8 @@ impl World {
         true
     }
 
-    /// Fails what waits for room on flash, of all volumes: appends that are in no batch yet, and pieces of
-    /// requests that cannot bypass flash.
+    /// Fails everything that waits for room on flash, of all volumes: appends that are in no batch
+    /// yet, and pieces of requests that cannot bypass flash.
     pub fn refuse_starved(&mut self) {
         if self.somebody_waits() {
             self.stats.jams += 1;
@@ -305,7 +305,7 @@ impl World {
     /// Checks, between calls, that where each request is agrees with the lists and with all counts.
     ///
     /// # Panics
-    /// If it does not.
+    /// If they disagree.
     pub fn check_requests(&self) {
         let World { front, volumes, holds, .. } = self;
         let lists = [&front.running, &front.finished, holds.requests()].into_iter();

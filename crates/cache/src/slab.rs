@@ -4,10 +4,10 @@
 //! one is left. So a slab sized for the worst case touches memory only for the largest number of
 //! items ever in use at once.
 
-/// The number of an item in a slab. Each slab has a key type of its own, so that the numbers of different slabs
-/// cannot be confused.
+/// The number of an item in a slab. Each slab has a key type of its own, so that the numbers of
+/// different slabs cannot be confused.
 pub(crate) trait Key: Copy + Eq {
-    /// "No item" in links.
+    /// Stands for no item in links.
     const NONE: Self;
 
     /// The key with this number.
@@ -25,7 +25,7 @@ macro_rules! keys {
         pub(crate) struct $name(u32);
 
         impl $name {
-            /// "No item" in links.
+            /// Stands for no item in links.
             pub const NONE: $name = $name(u32::MAX);
         }
 
@@ -130,8 +130,8 @@ impl<K: Key, T> core::ops::IndexMut<K> for Slab<K, T> {
     }
 }
 
-/// A first-in first-out list of slab items linked through a `next` field the items carry. It is not `Copy`: a copy
-/// would be another list of the same items.
+/// A first-in first-out list of slab items linked through a `next` field the items carry. It is not
+/// `Copy`: a copy would be another list of the same items.
 #[derive(Debug)]
 pub(crate) struct Fifo<K> {
     head: K,

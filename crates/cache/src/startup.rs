@@ -12,14 +12,14 @@ use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::{World, shard_context};
 
-/// See the module.
+/// The progress of a start; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Startup {
     /// Volumes whose backing stores others have written.
     changed: Vec<Volume>,
     /// Volumes whose stores lack data that no valid record holds.
     incomplete: VolumeSet,
-    /// All records have a place, or must be disowned.
+    /// Whether every record has a place in the index, or must be disowned.
     settled: bool,
     /// Blocks whose clean records have no place in the index; and, while they are being disowned,
     /// the report of recovery.
@@ -28,7 +28,7 @@ pub(crate) struct Startup {
 }
 
 impl Startup {
-    /// The start begins; says how that of the log does.
+    /// Begins the start; returns how the log must start.
     pub fn begin(&mut self, open: Open, volumes: &Volumes) -> Start {
         match open {
             Open::Format { uuid, mut bindings } => {
@@ -48,7 +48,7 @@ impl Startup {
         self.incomplete
     }
 
-    /// A record found by recovery.
+    /// Takes over a record that recovery has found.
     pub fn recovered(&mut self, world: &mut World, r: &Record) {
         let known = world.volumes.get(r.key.volume()).is_some();
         let offset = world.config.block_size.offset_of(r.key.block());
@@ -66,7 +66,8 @@ impl Startup {
             let shard = &mut world.shards[n];
             let mut dirty = r.dirty;
             if r.adds {
-                // An older record may have been on the store, and the store lacks it.
+                // An older record may have been destaged, but this older copy of the store lacks
+                // it.
                 let owed = shard.recovery.dirty(&shard.tiers.blocks, r.key);
                 let missing = !(owed & !(r.valid | r.dirty)).is_empty();
                 self.incomplete.insert_if(r.key.volume(), missing);
@@ -76,14 +77,14 @@ impl Startup {
                 FlashRecord { position: r.position, checksum: r.checksum, valid: r.valid, dirty };
             shard.recovery.record(&mut shard.tiers, &mut shard_context!(world), r.key, record);
         } else {
-            // A record that nobody remembers must not stay on flash.
+            // A record of an unknown volume must not stay on flash.
             let (stored, expected) = (u64::from(r.key.volume().0) + 1, world.volumes.len() as u64);
             refuse(world, LogError::Geometry { what: "volumes", stored, expected });
         }
     }
 
-    /// Every older record of the block is void: if a store that lacks one is to be completed, its
-    /// data exist nowhere.
+    /// Takes over a tombstone: every older record of the block is void. If an older store that is
+    /// to be completed lacks the data of one, these data exist nowhere.
     pub fn recovered_tombstone(&mut self, world: &mut World, key: BlockKey) {
         let n = world.shard_of_key(key);
         let shard = &mut world.shards[n];
@@ -92,7 +93,8 @@ impl Startup {
         shard.recovery.tombstone(&mut shard.tiers, &mut shard_context!(world), key);
     }
 
-    /// The log could not start. If the cache has refused to start before, it has said why.
+    /// Fails the start because the log could not start. If the cache has refused to start before,
+    /// it has reported why.
     pub fn log_failed(world: &mut World, error: LogError) {
         refuse(world, error);
     }
@@ -133,9 +135,9 @@ impl Startup {
         }
     }
 
-    /// An older store is completed only if the newest records hold all the data that it lacks. It
-    /// is not completed if records have to be disowned: that takes room in the log, and no room is
-    /// made before the store is complete.
+    /// Refuses to start if an older store cannot be completed: the newest records must hold all the
+    /// data that it lacks. Nor can it be completed if records have to be disowned: that takes room
+    /// in the log, and no room is made before the store is complete.
     fn check_completing(&mut self, world: &mut World, stamps: &mut Stamps) {
         for volume in world.log.as_ref().map_or(&[][..], Log::completing).to_vec() {
             if self.incomplete.contains(volume) || !self.disowned.is_empty() {
@@ -146,8 +148,8 @@ impl Startup {
     }
 
     /// The log accepts appends. Records without a place in the index must not come back: they are
-    /// durably disowned before any write can bypass them. Returns the report if there are none:
-    /// then the cache accepts requests.
+    /// durably disowned before any write can bypass them. Returns the report if there are no such
+    /// records: the cache then accepts requests.
     pub fn opened(
         &mut self,
         world: &mut World,
@@ -168,8 +170,7 @@ impl Startup {
         None
     }
 
-    /// Records without a place are disowned, or cannot be. Returns the report if the cache now
-    /// accepts requests.
+    /// The disowning of records has ended. Returns the report if the cache now accepts requests.
     pub fn disowned(&mut self, world: &mut World, result: Outcome) -> Option<Box<RecoveryReport>> {
         let report = self.report.take()?;
         if let Err(error) = result {
@@ -180,8 +181,9 @@ impl Startup {
     }
 }
 
-/// Volumes of which no clean record counts, because the store or the log is an older copy of
-/// itself: none of their records may be dirty. Recovery returns records before it knows this.
+/// Drops the records of volumes whose clean records do not count, because the store or the log is
+/// an older copy of itself. Refuses to start if any of them is dirty. Recovery returns records
+/// before it knows this.
 fn drop_outdated(world: &mut World) {
     let outdated = world.log.as_ref().map_or(&[][..], Log::outdated).to_vec();
     let mut dropped = VolumeSet::EMPTY;
@@ -200,8 +202,8 @@ fn drop_outdated(world: &mut World) {
     }
 }
 
-/// In a volume that was made larger, the cache has zeroes for the part of the block at the former
-/// end that was behind it. None of this block may be dirty: a destage would write these zeroes.
+/// If a volume was enlarged, the cache has zeroes for the part of its former last block that was
+/// past the end. None of this block may be dirty: a destage would write these zeroes.
 fn check_enlarged(world: &mut World) {
     for (volume, former) in world.log.as_ref().map_or(&[][..], Log::resized).to_vec() {
         if world.volumes.get(volume).is_none_or(|v| v.size < former) {
@@ -215,7 +217,7 @@ fn check_enlarged(world: &mut World) {
     }
 }
 
-/// Refuses to serve.
+/// Refuses to start, unless the start has failed already.
 fn refuse(world: &mut World, why: LogError) {
     if !world.lifecycle.has_failed() {
         world.lifecycle.fail();

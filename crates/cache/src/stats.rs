@@ -1,4 +1,4 @@
-//! Counters. All only grow, except the documented gauges.
+//! Counters. They only grow, except the documented gauges.
 //!
 //! A counter is declared only here: the sums over volumes include it, and a counter of
 //! [`CacheStats`] is in each document that the list at the end of this file names.
@@ -35,12 +35,12 @@ sums! {
         /// Found in a fetch from the backing store that another access had started: waited for, and
         /// not fetched again.
         pub delayed: u64,
-        /// Not found, or found and dropped: under policies that allocate on reads only, a write drops
-        /// the block that it finds.
+        /// Not found, or found and dropped: under policies that allocate on reads only, a write
+        /// drops the block that it finds.
         pub miss: u64,
     }
 
-    /// What one volume has seen.
+    /// The counters of one volume.
     pub struct VolumeStats {
         /// Read requests of clients.
         pub reads: u64,
@@ -63,18 +63,18 @@ sums! {
         pub read_hits: Hits,
         /// Block accesses by writes, trims and zeroings.
         pub write_hits: Hits,
-        /// Read from the backing store.
+        /// Bytes read from the backing store.
         pub backing_read_bytes: u64,
-        /// Written to the backing store.
+        /// Bytes written to the backing store.
         pub backing_write_bytes: u64,
-        /// Zeroed on the backing store.
+        /// Bytes zeroed on the backing store.
         pub backing_zero_bytes: u64,
         /// Syncs of the backing store.
         pub backing_syncs: u64,
         /// Gauge: blocks newer than the backing store.
         pub dirty_blocks: u64,
-        /// Largest value of that gauge. The sum over volumes is a bound: they need not have had theirs at
-        /// the same time.
+        /// Largest value of that gauge. The sum over volumes is a bound: they need not have had
+        /// theirs at the same time.
         pub dirty_blocks_max: u64,
         /// Failed operations on the backing store.
         pub backing_errors: u64,
@@ -97,7 +97,7 @@ impl<'a> Sum<&'a VolumeStats> for VolumeStats {
     }
 }
 
-/// Counters that say what they mean: the documentation of each is [`ABOUT`](CacheStats::ABOUT) it, too.
+/// Counters whose documentation is also available at run time, in [`ABOUT`](CacheStats::ABOUT).
 macro_rules! counters {
     ($(#[$about:meta])* pub struct $name:ident {
         $($(#[doc = $doc:literal])+ pub $counter:ident: u64,)*
@@ -122,22 +122,23 @@ counters! {
     pub struct CacheStats {
         /// Clean blocks handed to the log because they left memory.
         pub demotions: u64,
-        /// Blocks that left memory while flash had a valid record of them, which was already there or was
-        /// written because they were leaving.
+        /// Blocks that left memory while flash had a valid record of them, which was already there
+        /// or was written because they were leaving.
         pub left_on_flash: u64,
         /// Blocks moved from flash to memory.
         pub promotions: u64,
-        /// Blocks that were read from flash but not promoted, because they had not been read often enough.
+        /// Blocks that were read from flash but not promoted, because they had not been read often
+        /// enough.
         pub read_through: u64,
-        /// Blocks that the [admission policy](docs/policies.md#what-enters-flash) let into flash when they left
-        /// memory or were written.
+        /// Blocks that the [admission policy](docs/policies.md#what-enters-flash) let into flash
+        /// when they left memory or were written.
         pub admitted: u64,
         /// Blocks that the admission policy did not let into flash.
         pub not_admitted: u64,
         /// Writes that went to the backing store because their block was not admitted.
         pub written_around: u64,
-        /// Clean blocks that entered flash when they were read, not when they left memory ([relations of the
-        /// tiers](docs/policies.md#how-memory-and-flash-share-the-blocks)).
+        /// Clean blocks that entered flash when they were read, not when they left memory
+        /// ([relations of the tiers](docs/policies.md#how-memory-and-flash-share-the-blocks)).
         pub entered_when_read: u64,
         /// Blocks that were fetched with the other blocks of their line.
         pub line_blocks: u64,
@@ -151,24 +152,24 @@ counters! {
         pub queue_evictions: u64,
         /// Slots layout, relation `etica`: blocks that the queues admitted to flash.
         pub queue_promotions: u64,
-        /// Slots layout, relation `etica`: blocks that the queues chose but could not admit to flash, because the
-        /// blocks were in use or no frame was free.
+        /// Slots layout, relation `etica`: blocks that the queues chose but could not admit to
+        /// flash, because the blocks were in use or no frame was free.
         pub queue_skips: u64,
-        /// Reads of blocks that [bypassed the cache](docs/policies.md#what-goes-past-the-cache): parts of
-        /// sequential streams.
+        /// Reads of blocks that [bypassed the cache](docs/policies.md#what-goes-past-the-cache):
+        /// parts of sequential streams.
         pub bypassed_reads: u64,
-        /// Writes of blocks that bypassed the cache: parts of sequential streams, and writes to volumes with
-        /// too much dirty data.
+        /// Writes of blocks that bypassed the cache: parts of sequential streams, and writes to
+        /// volumes with too much dirty data.
         pub bypassed_writes: u64,
-        /// Dirty blocks that left memory for the backing store because the admission policy did not admit
-        /// them to flash.
+        /// Dirty blocks that left memory for the backing store because the admission policy did not
+        /// admit them to flash.
         pub destaged_around: u64,
         /// Blocks that left the cache.
         pub evictions: u64,
         /// Clean blocks that the log dropped with their region.
         pub reclaim_dropped: u64,
-        /// Records that were replaced by a newer record of their block, or became invalid, before their
-        /// region was reclaimed. Until then, they are holes in the log.
+        /// Records that were replaced by a newer record of their block, or became invalid, before
+        /// their region was reclaimed. Until then, they are holes in the log.
         pub records_outdated: u64,
         /// Log layout: records that were inserted again when their region was reclaimed.
         pub reinserted: u64,
@@ -180,42 +181,44 @@ counters! {
         pub waits_block: u64,
         /// Pieces of requests that waited for a frame or an index entry.
         pub waits_room: u64,
-        /// Times that the log was asked to note that data bypass it.
+        /// Times that the cache had the log note that data bypass it.
         pub log_bypasses: u64,
-        /// Times that a request waited for its own blocks before it went on, because too many of them
-        /// were in progress.
+        /// Times that a request waited for its own blocks before it continued, because too many of
+        /// them were in progress.
         pub pauses: u64,
         /// Times that a request found no place for its next block in a shard.
         pub waits_place: u64,
-        /// A write that found its frame pinned by an outgoing transfer.
+        /// Writes that found their frame pinned by an outgoing transfer.
         pub write_met_outgoing: u64,
-        /// A write that arrived during a fetch of its block.
+        /// Writes that arrived during a fetch of their block.
         pub write_met_fetch: u64,
         /// Blocks hit again while they were leaving memory.
         pub rescued: u64,
         /// Slots layout: blocks evicted from flash. Their data can stay there for a while.
         pub flash_evictions: u64,
-        /// Slots layout: accesses to blocks that had been evicted from flash but whose data was still there.
+        /// Slots layout: accesses to blocks that had been evicted from flash but whose data was
+        /// still there.
         pub flash_rescued: u64,
-        /// Slots layout: dirty records that were evicted from flash because their blocks were also in memory, in
-        /// place of blocks that were only on flash.
+        /// Slots layout: dirty records that were evicted from flash because their blocks were also
+        /// in memory, in place of blocks that were only on flash.
         pub copies_given_up: u64,
         /// Slots layout: regions that were destaged and dropped, because there was no room to move
         /// their mappings.
         pub regions_dropped: u64,
         /// Reads from flash that found a wrong checksum.
         pub flash_corrupt: u64,
-        /// A read from flash overtaken by the reclaim of its region.
+        /// Reads from flash that were overtaken by the reclaim of their region.
         pub flash_read_overtaken: u64,
         /// Merges of a block's parts from flash or the backing store into a partly valid frame.
         pub merges: u64,
-        /// Writes and zeroings that covered only part of a granule, so that the rest had to be fetched first.
+        /// Writes and zeroings that covered only part of a granule, so that the rest had to be
+        /// fetched first.
         pub read_modify_writes: u64,
         /// Zeroings that went to the backing store as ranges.
         pub range_zeroes: u64,
         /// Accesses that waited for such a range.
         pub waits_range: u64,
-        /// Trims and zeroings that waited for another of the same blocks to end.
+        /// Trims and zeroings that waited for another one of the same blocks to end.
         pub waits_zeroing: u64,
         /// Records on flash that became invalid because a write bypassed flash.
         pub poisoned: u64,
@@ -228,23 +231,23 @@ counters! {
         pub destaged_under_newer: u64,
         /// Blocks destaged from flash in one write with their neighbours.
         pub destaged_together: u64,
-        /// Such writes that had to be parted: a record was overtaken or could not be read.
+        /// Such writes that had to be split, because a record was overtaken or could not be read.
         pub destage_gaps: u64,
         /// Blocks destaged from memory because their older record on flash could not be read.
         pub destaged_after_loss: u64,
-        /// Entries written to say that a block's newest data is lost, because the region of its record was
-        /// to be used again.
+        /// Entries written to note that a block's newest data is lost, before the region of its
+        /// record was reused.
         pub carried_lost: u64,
         /// Number of times that blocks were destaged for all volumes except those with [slow
         /// stores](docs/fault-model.md#a-backing-store-that-is-slow).
         pub cleanings_parted: u64,
-        /// Dirty records of volumes with a failing backing store that were moved to the head of the log
-        /// before their region was reused.
+        /// Dirty records of volumes with a failing backing store that were moved to the head of the
+        /// log before their region was reused.
         pub carried: u64,
         /// Requests that waited because the dirty blocks of their volume filled its share of flash.
         pub waits_share: u64,
-        /// Number of times that a volume was suspended: its writes began to fail immediately because its
-        /// backing store had failed for too long.
+        /// Number of times that a volume was suspended: its writes began to fail immediately
+        /// because its backing store had failed for too long.
         pub suspensions: u64,
         /// Number of times that failing stores left no room on flash for any volume.
         pub jams: u64,
@@ -256,12 +259,13 @@ counters! {
         pub stores_recovered: u64,
         /// Volumes that continue without the flash tier because it failed.
         pub passed_through: u64,
-        /// Times that a request or a piece waited for that.
+        /// Times that a request or a piece waited until its volume continued without the failed
+        /// flash tier.
         pub waits_void: u64,
-        /// Pieces that were written directly to the store because the log had failed or had no room, and held
-        /// nothing of the block.
+        /// Pieces that were written directly to the store because the log had failed or had no
+        /// room, and held nothing of the block.
         pub bypassed_log: u64,
-        /// Stamps ordered for headers of backing stores.
+        /// Stamps requested for headers of backing stores.
         pub stamps: u64,
         /// Destage rounds that had to be repeated.
         pub destage_retries: u64,
@@ -271,7 +275,7 @@ counters! {
         pub recovered_disowned: u64,
         /// Blocks dropped because their backing store was given away.
         pub dropped: u64,
-        /// Regions that a destage went to because a dirty record had moved there.
+        /// Regions that were added to a destage because a dirty record had moved there.
         pub destages_followed: u64,
         /// Destages that made requests wait, to catch up with them.
         pub destages_held: u64,

@@ -1,16 +1,19 @@
-//! The condition of the backing stores: what is known of each from how its operations ended, and which ones the
-//! cache works around.
+//! The condition of the backing stores: what is known of each from how its operations ended, and
+//! which ones the cache works around.
 //!
-//! Code that learns how an operation on a store ended notes it here, and code that must know whether a store works
-//! asks here: nothing else keeps a copy, except the slots layout (see [`StoreConditions::left_out`]). Three kinds of
-//! knowledge are kept apart, because they end differently:
+//! Code that learns how an operation on a store ended notes it here, and code that must know
+//! whether a store works asks here: nothing else keeps a copy, except the slots layout (see
+//! [`StoreConditions::left_out`]). Three kinds of knowledge are kept apart, because they end
+//! differently:
 //!
-//! - How the *last* read and the *last* write ended. The next read or write decides again, so these answer only
-//!   questions about what is better to do. Where nothing else can be done, the store is tried: if a failed write
-//!   kept all later writes away, nothing would find out that the store works again.
+//! - How the *last* read and the *last* write ended. The next read or write decides again, so these
+//!   answer only questions about what is better to do. Where nothing else can be done, the store is
+//!   tried: if a failed write kept all later writes away, nothing would find out that the store
+//!   works again.
 //! - Whether a *sync* has ever failed. No later sync takes this back.
-//! - How often *cleanings* have failed in a row. After [`FAILURES_MAX`] failures the store is *known to fail*, until
-//!   a cleaning has written to it; probes take care that one tries (`stores/probes.rs`).
+//! - How often *cleanings* have failed in a row. After [`FAILURES_MAX`] failures the store is
+//!   *known to fail*, until a cleaning has written to it; probes take care that one tries
+//!   (`stores/probes.rs`).
 
 use core::ops::Index;
 
@@ -52,29 +55,31 @@ impl StoreCondition {
 
     // ---- questions ----
 
-    /// Whether blocks are read from the store before a client asks for them. Only the last read counts: a store that
-    /// takes no writes may well be read, and which of its data may enter flash as clean is another question
+    /// Whether blocks are read from the store before a client requests them. Only the last read
+    /// counts: a store that takes no writes may well be read, and which of its data may enter flash
+    /// as clean is another question
     /// ([`Volumes::owes_sync_at`](crate::volumes::Volumes::owes_sync_at)).
     pub fn gives_reads(&self) -> bool {
         self.last_read.is_none()
     }
 
-    /// Whether data goes to the store although flash could take it, and whether a sync or a mark that nobody waits
-    /// for is worth its time there.
+    /// Whether data goes to the store although flash could take it, and whether a sync or a mark
+    /// that nobody waits for is worth its time there.
     ///
-    /// This is stricter than whether the store is [known to fail](StoreConditions::is_failing): one failure is
-    /// reason enough to use flash. In one way it is more lenient: a store that is known to fail, but took the last
-    /// write, is written to again. A block that leaves memory loses nothing by that: if the write fails, the block
-    /// stays in memory. A client's write would fail, so it asks both (`Admitter::goes_around`).
+    /// This is stricter than whether the store is [known to fail](StoreConditions::is_failing): one
+    /// failure is reason enough to use flash. In one way it is more lenient: a store that is known
+    /// to fail, but took the last write, is written to again. A block that leaves memory loses
+    /// nothing by that: if the write fails, the block stays in memory. A client's write would fail,
+    /// so it asks both (`Admitter::goes_around`).
     pub fn takes_writes(&self) -> bool {
         self.last_write.is_none() && self.makes_durable()
     }
 
-    /// Whether what a sync of the store reports as durable is durable. After one failed sync it may not be, whatever
-    /// later syncs report: the store's device may have dropped what the failed one should have covered. So no
-    /// later flush that needs a sync succeeds, and the volume does not continue without flash: there, all that it
-    /// writes would need such syncs.
-    /// Dirty records on flash need less, see [`StoreConditions::unsynced_since`].
+    /// Whether what a sync of the store reports as durable is durable. After one failed sync it may
+    /// not be, whatever later syncs report: the store's device may have dropped what the failed one
+    /// should have covered. So no later flush that needs a sync succeeds, and the volume does not
+    /// continue without flash: there, all that it writes would need such syncs. Dirty records on
+    /// flash need less, see [`StoreConditions::unsynced_since`].
     pub fn makes_durable(&self) -> bool {
         self.sync_failed_at == 0
     }
@@ -124,7 +129,7 @@ impl Index<Volume> for StoreConditions {
 }
 
 impl StoreConditions {
-    /// A volume is attached.
+    /// Adds the store of a volume that is attached.
     pub fn attach(&mut self) {
         self.list.push(StoreCondition::GOOD);
         self.late.attach();
@@ -137,7 +142,7 @@ impl StoreConditions {
         self.list.get(volume)
     }
 
-    /// Each with its volume.
+    /// Each condition with its volume.
     fn iter(&self) -> impl Iterator<Item = (Volume, &StoreCondition)> {
         self.list.iter()
     }
@@ -148,14 +153,15 @@ impl StoreConditions {
         self.failing
     }
 
-    /// Whether the store of the block's volume is known to fail. A write that would otherwise have to wait asks
-    /// only this: that the last write failed does not keep it from trying.
+    /// Whether the store of the block's volume is known to fail. A write that would otherwise have
+    /// to wait depends only on this: a failure of the last write does not prevent another attempt.
     pub fn is_failing(&self, key: BlockKey) -> bool {
         self.failing.has(key)
     }
 
-    /// Volumes that are left out where others need room: their stores are known to fail, or late. The slots layout
-    /// does not evict their dirty records, and keeps a copy of this set (`SlotsLayout::pin`).
+    /// Volumes that are left out where others need room: their stores are known to fail, or late.
+    /// The slots layout does not evict their dirty records, and keeps a copy of this set
+    /// (`SlotsLayout::pin`).
     #[inline]
     pub fn left_out(&self) -> VolumeSet {
         self.failing | self.late.volumes()
@@ -171,13 +177,15 @@ impl StoreConditions {
         self.suspended.contains(volume).then(|| self.list[volume].cleaning_error)
     }
 
-    /// Volumes whose store has failed too often since the destage in progress [began](StoreConditions::forgive).
+    /// Volumes whose store has failed too often since the destage in progress
+    /// [began](StoreConditions::forgive).
     pub fn hopeless(&self) -> VolumeSet {
         let hopeless = self.iter().filter(|(_, store)| store.failures >= FAILURES_MAX);
         hopeless.map(|(volume, _)| volume).collect()
     }
 
-    /// Whether [all stores take writes](StoreCondition::takes_writes). A mark may have to wait for a sync of any.
+    /// Whether [all stores take writes](StoreCondition::takes_writes). A mark may have to wait for
+    /// a sync of any.
     pub fn all_take_writes(&self) -> bool {
         self.iter().all(|(_, store)| store.takes_writes())
     }
@@ -187,8 +195,8 @@ impl StoreConditions {
         self.sync_failures
     }
 
-    /// Volumes whose sync has failed since the count of failures was `count`. What was written to the others since,
-    /// and then synced, is durable, even if an earlier sync had failed.
+    /// Volumes whose sync has failed since the count of failures was `count`. What was written to
+    /// the others since, and then synced, is durable, even if an earlier sync had failed.
     pub fn unsynced_since(&self, count: u64) -> VolumeSet {
         let failed = self.iter().filter(|(_, store)| store.sync_failed_at > count);
         failed.map(|(volume, _)| volume).collect()
@@ -196,21 +204,21 @@ impl StoreConditions {
 
     // ---- events ----
 
-    /// A read of a store has ended.
+    /// Notes how a read of a store has ended.
     pub fn read_ended(&mut self, volume: Volume, result: Outcome) {
         let store = &mut self.list[volume];
         store.last_read = result.err();
         store.last_failure = result.err().or(store.last_failure);
     }
 
-    /// A write to a store has ended.
+    /// Notes how a write to a store has ended.
     pub fn write_ended(&mut self, volume: Volume, result: Outcome) {
         let store = &mut self.list[volume];
         store.last_write = result.err();
         store.last_failure = result.err().or(store.last_failure);
     }
 
-    /// A sync of a store has ended; returns whether what it covered is durable.
+    /// Notes how a sync of a store has ended; returns whether what it covered is durable.
     pub fn sync_ended(&mut self, volume: Volume, result: Outcome) -> bool {
         let store = &mut self.list[volume];
         if let Err(error) = result {
@@ -221,10 +229,12 @@ impl StoreConditions {
         store.makes_durable()
     }
 
-    /// A cleaning has written to a store, and synced it; returns whether the store was known to fail.
+    /// Notes that a cleaning has written to a store and synced it; returns whether the store was
+    /// known to fail.
     pub fn cleaning_succeeded(&mut self, volume: Volume) -> bool {
         let store = &mut self.list[volume];
-        // A destage may have forgiven failures; they must not shorten how long writes wait for a later one.
+        // A destage may have forgiven failures; they must not shorten how long writes wait for a
+        // later one.
         (store.failures, store.failing_since) = (0, None);
         let recovered = self.failing.contains(volume);
         self.failing.remove(volume);
@@ -232,7 +242,7 @@ impl StoreConditions {
         recovered
     }
 
-    /// A cleaning could not write to a store, or not sync it.
+    /// Notes that a cleaning could not write to a store, or could not sync it.
     pub fn cleaning_failed(&mut self, volume: Volume, error: IoError, now: Nanos) {
         let store = &mut self.list[volume];
         store.failures += 1;
@@ -241,20 +251,21 @@ impl StoreConditions {
         self.failing.insert_if(volume, store.failures >= FAILURES_MAX);
     }
 
-    /// A destage begins: earlier failures do not count for it.
+    /// Forgets the counts of failures, because they do not count for a destage that begins.
     pub fn forgive(&mut self) {
         self.list.iter_mut().for_each(|(_, store)| store.failures = 0);
     }
 
-    /// Modifying requests of these volumes, whose stores are known to fail, fail from now on; returns whether that
-    /// is new for any.
+    /// Suspends those of these volumes whose stores are known to fail: their modifying requests
+    /// fail from now on. Returns whether any was not suspended before.
     pub fn suspend(&mut self, volumes: VolumeSet) -> bool {
         let news = !(volumes & self.failing & !self.suspended).is_empty();
         self.suspended |= volumes & self.failing;
         news
     }
 
-    /// An operator says that the stores work again: no volume is suspended, and those that fail have only just begun.
+    /// Starts over, because an operator says that the stores work again: no volume is suspended,
+    /// and stores that fail count as failing from now on.
     pub fn retry(&mut self, now: Nanos) {
         self.suspended = VolumeSet::EMPTY;
         for (_, store) in self.list.iter_mut() {

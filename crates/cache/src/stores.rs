@@ -5,9 +5,10 @@
 //!
 //! - With several volumes, each may have dirty blocks on at most half of flash. Beyond that its
 //!   writes wait until some are destaged; destaging begins at three quarters of the share.
-//! - A store that has failed [`FAILURES_MAX`](crate::cleaner::FAILURES_MAX) times in a row is *known to fail*:
-//!   reclaiming a region does not try it, but carries its records on to the head of the log
-//!   (`shard/destager/carry.rs`). From time to time a *probe* tries it again (`probes.rs`).
+//! - A store that has failed [`FAILURES_MAX`](crate::cleaner::FAILURES_MAX) times in a row is
+//!   *known to fail*: reclaiming a region does not try it, but carries its records on to the head
+//!   of the log (`shard/destager/carry.rs`). From time to time a *probe* tries it again
+//!   (`probes.rs`).
 //! - How long requests wait for such stores is limited (`wait_limit.rs`).
 //! - Cleanings do not wait for late stores, which get cleanings of their own (`late_destages.rs`).
 
@@ -31,7 +32,8 @@ use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::{Turn, World, shard_context, sooner};
 
-/// What is being done about stores that fail or are late. Which ones are: `StoreConditions`.
+/// What the cache does about stores that fail or are late. `StoreConditions` knows which ones these
+/// are.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
     probes: Probes,
@@ -42,14 +44,15 @@ pub(crate) struct Stores {
 impl Stores {
     // ---- what others have found out ----
 
-    /// Notes that a volume's store has completed `writes` writes, which a cleaning began at `since`.
+    /// Notes that a volume's store has completed `writes` writes, which a cleaning began at
+    /// `since`.
     pub fn note_pace(&mut self, world: &mut World, volume: Volume, since: Nanos, writes: u32) {
         if world.volumes.conditions.late.note(volume, since, writes, world.now) {
             Stores::pin(world);
         }
     }
 
-    /// These volumes' stores are late.
+    /// Notes that these volumes' stores are late.
     pub fn note_late(&mut self, world: &mut World, volumes: VolumeSet) {
         if world.volumes.conditions.late.add(volumes) {
             self.late.note_late(world.now);
@@ -66,7 +69,7 @@ impl Stores {
         }
     }
 
-    /// A cleaning has written to volumes; some writes have failed.
+    /// Notes to which volumes a cleaning has written, and to which it has failed to write.
     pub fn note_cleaned(
         &mut self,
         world: &mut World,
@@ -96,7 +99,7 @@ impl Stores {
         }
     }
 
-    /// The shards learn which volumes are left out. Called whenever that may have changed.
+    /// Tells the shards which volumes are left out. Called whenever that may have changed.
     fn pin(world: &mut World) {
         let left_out = world.volumes.conditions.left_out();
         for shard in &mut world.shards {
@@ -121,7 +124,8 @@ impl Stores {
             || !conditions.late.volumes().is_empty()
     }
 
-    /// One turn: requests that wait for a share continue, and volumes near theirs are destaged.
+    /// Takes one turn: lets requests that wait for a share continue, and destages volumes near
+    /// their shares.
     pub fn take_turn(
         &mut self,
         world: &mut World,
@@ -161,9 +165,10 @@ impl Stores {
         self.probes.volumes()
     }
 
-    /// Judges again how long requests have waited for stores that are known to fail: some fail, and volumes may be
-    /// suspended. Called when a request begins to wait, when a cleaning ends, when time has passed, when a stop is
-    /// near, and when an operator asks for a retry.
+    /// Checks how long requests have waited for stores that are known to fail: fails those that
+    /// have waited too long, and may suspend volumes. Called when a request begins to wait, when a
+    /// cleaning ends, when time has passed, when a stop is near, and when an operator requests a
+    /// retry.
     pub fn review_failing(&mut self, world: &mut World, cleaner: &Cleaner) {
         self.limit.review(world, cleaner);
     }
@@ -181,7 +186,7 @@ impl Stores {
         sooner(failing, self.late.timeout(world))
     }
 
-    /// The time may have come; `destage`: a destage of everything is in progress.
+    /// Does what is due by now. `destage`: a destage of everything is in progress.
     pub fn handle_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         if !world.volumes.conditions.failing().is_empty() && world.lifecycle.is_ready() {
             self.limit.review(world, cleaner);

@@ -8,8 +8,8 @@ const STREAMS: usize = 32;
 /// A stream has ended when this many other requests came since it was last continued.
 const OTHERS_MAX: u64 = 1 << 12;
 
-/// Bytes: a request continues a stream if it starts within this distance of the stream's end. Clients have
-/// several requests in flight, and these arrive in any order.
+/// Bytes: a request continues a stream if it starts within this distance of the stream's end.
+/// Clients have several requests in flight, and these arrive in any order.
 const WINDOW: u64 = 256 << 10;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +24,7 @@ struct Stream {
     lives: bool,
 }
 
-/// See the module.
+/// The streams of a volume; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: [Stream; STREAMS],
@@ -75,7 +75,7 @@ mod tests {
         let mut streams = Streams::default();
         for n in 0..10 {
             assert_eq!(streams.go_on(false, n * KIB_64, KIB_64), n * KIB_64);
-            // Another one, and a scattered request, do not end it.
+            // Another stream, and a scattered request, do not end it.
             assert_eq!(streams.go_on(true, (1 << 30) + n * KIB_64, KIB_64), n * KIB_64);
             assert_eq!(streams.go_on(false, (n + 2) << 32, KIB_64), 0);
         }
@@ -105,7 +105,7 @@ mod tests {
         for n in 0..10_000 {
             assert!(streams.go_on(false, n * 2 * KIB_64, 4096) <= 5 * 4096);
         }
-        // Every second block is one.
+        // Every second block is a stream.
         let mut streams = Streams::default();
         for n in 0..100 {
             assert_eq!(streams.go_on(false, n * 8192, 4096), n * 4096);
@@ -132,7 +132,7 @@ mod tests {
             let others = if n == 0 { STREAMS as u64 - 1 } else { 500 };
             (1..=others).for_each(|i| _ = streams.go_on(false, (n * 500 + i) << 30, 4096));
         }
-        // After many more it is over.
+        // After many more requests, the stream has ended.
         (1..OTHERS_MAX + 100).for_each(|i| _ = streams.go_on(false, (i + 9000) << 30, 4096));
         assert_eq!(streams.go_on(false, 10 * KIB_64, KIB_64), 0);
     }

@@ -1,13 +1,13 @@
-//! Tickets: the requesters of the log.
+//! Tickets identify the parts of the cache that wait for the log.
 //!
-//! The log answers a call later, with an event that repeats the call's ticket. To the log a ticket is a number;
-//! only this file knows how the number is made.
+//! The log answers a call later, with an event that repeats the call's ticket. To the log a ticket
+//! is a number; only this file knows how the number is built.
 
 use core::fmt;
 
 use crate::slab::{Key, RequestIndex, TransferIndex};
 
-/// The part of the cache that asked the log for something.
+/// The part of the cache that called the log, and its purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ticket {
     /// A request that promises durability waits for a sync of the log.
@@ -20,11 +20,11 @@ pub(crate) enum Ticket {
     Cleaner,
     /// The start disowns records.
     Start,
-    /// A change of policy has the log written clean.
+    /// A change of policy has the log declared clean.
     Switch,
-    /// A seal has the log written clean, then has its note written.
+    /// A seal has the log declared clean, then has its note written.
     Seal,
-    /// A stop has the log written clean.
+    /// A stop has the log declared clean.
     Stop,
     /// Pass-through syncs what the failed log has written, then voids records.
     PassThrough,
@@ -40,12 +40,13 @@ const SEAL: u64 = 6;
 const STOP: u64 = 7;
 const PASS_THROUGH: u64 = 8;
 
-/// The kind is above the shard, which is above the number of the request or transfer.
+/// A number holds, from the highest bits: the kind, the shard, and the number of the request or
+/// transfer.
 const KIND_SHIFT: u32 = 40;
 const SHARD_SHIFT: u32 = 32;
 
 impl Ticket {
-    /// The number that stands for the ticket in calls of the log.
+    /// The number of the ticket, for calls of the log.
     #[inline]
     pub fn encode(self) -> u64 {
         let (kind, shard, index) = match self {
@@ -101,7 +102,7 @@ impl Ticket {
         }
     }
 
-    /// The log answers `what` with this ticket, which was never given for it.
+    /// Panics, because the log answers `what` with this ticket, which was never used for it.
     #[cold]
     pub fn unexpected(self, what: impl fmt::Display) -> ! {
         unreachable!("the log answers {what} with the ticket {self:?}")

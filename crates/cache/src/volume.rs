@@ -16,13 +16,14 @@ use crate::streams::Streams;
 /// A waiter for a sync of a backing store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SyncWaiter {
-    /// No waiter: blocks that stay out of flash until then are tried again at their time.
+    /// No waiter: blocks that stay out of flash until the sync are tried again when their turn
+    /// comes.
     Flash,
     /// A request in its last stage.
     Request(RequestIndex),
     /// The destage round of the cleaner.
     Cleaner,
-    /// Records that were destaged apart from its rounds.
+    /// Records that the cleaner has destaged apart from its rounds.
     Apart,
     /// No waiter: data that an earlier process left in the device's cache is made durable.
     Start,
@@ -74,13 +75,14 @@ pub(crate) struct VolumeState {
     /// they overlap one of them.
     pub zeroings: Vec<RequestIndex>,
     pub zeroings_waiting: RequestList,
-    /// Clean blocks that stayed out of flash, since the last sync began, because the store has unsynced writes.
+    /// Clean blocks that stayed out of flash, since the last sync began, because the store has
+    /// unsynced writes.
     pub kept_out: u32,
-    /// Dirty records on flash.
+    /// Number of dirty records on flash.
     pub owed: u64,
-    /// Requests of clients.
+    /// Number of requests of clients.
     pub requests: u32,
-    /// Pieces in progress of modifying requests.
+    /// Number of pieces in progress of modifying requests.
     pub pieces: u32,
 }
 
@@ -108,7 +110,8 @@ impl VolumeState {
             read_only: config.read_only,
             // The streams are allocated here, so that requests do not allocate.
             streams: config.bypass.then(Box::default),
-            // What an earlier process wrote may still be in the device's cache: owed a sync.
+            // Writes of an earlier process may still be in the device's cache, so the store needs a
+            // sync.
             direct_begun: 1,
             direct_done: 1,
             direct_durable: 0,
@@ -135,12 +138,12 @@ impl VolumeState {
         }
     }
 
-    /// Completed writes to the backing store that bypassed the log.
+    /// Number of completed writes to the backing store that bypassed the log.
     pub fn direct_done(&self) -> u64 {
         self.direct_done
     }
 
-    /// Direct writes begun so far, if all of them are durable.
+    /// Number of direct writes begun so far, if all of them are durable.
     pub fn direct_settled(&self) -> Option<u64> {
         let settled = [self.direct_done, self.direct_durable] == [self.direct_begun; 2];
         settled.then_some(self.direct_begun)
@@ -151,13 +154,13 @@ impl VolumeState {
         self.stats.dirty_blocks > 0
     }
 
-    /// A direct write begins.
+    /// Notes that a direct write begins.
     pub fn direct_begins(&mut self) {
         self.direct_begun += 1;
     }
 
-    /// A direct write to these bytes has ended, successfully or not; stripes have `1 << stripe_shift`
-    /// bytes.
+    /// Notes that a direct write to these bytes has ended, successfully or not; stripes have `1 <<
+    /// stripe_shift` bytes.
     pub fn direct_written(&mut self, range: ByteRange, stripe_shift: u32) {
         assert!(self.direct_done < self.direct_begun, "a direct write ends that never began");
         self.direct_done += 1;
@@ -173,7 +176,8 @@ impl VolumeState {
         self.direct_done > self.direct_durable
     }
 
-    /// Whether completed direct writes to the stripe are not yet durable. It may return true when there are none.
+    /// Whether completed direct writes to the stripe are not yet durable. It may return true when
+    /// there are none.
     pub fn owes_sync_at(&self, stripe: u64) -> bool {
         self.direct_last[(stripe % PLACES) as usize] > self.direct_durable
     }
@@ -201,7 +205,7 @@ impl VolumeState {
         true
     }
 
-    /// The current sync has ended; returns its waiters, in a list to be returned with
+    /// Ends the current sync; returns its waiters, in a list to be returned with
     /// [`VolumeState::keep_waiters`]. `durable`: what it covered is durable.
     pub fn end_sync(&mut self, durable: bool) -> Vec<SyncWaiter> {
         let covers = self.syncing.in_flight.take().expect("a sync was in flight");
@@ -220,10 +224,10 @@ impl VolumeState {
 /// Whether data may go to a volume's store bypassing the log (`forebay_flash::Binding::logged`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogBypass {
-    /// It may.
+    /// Data may bypass the log.
     Allowed,
-    /// It may when the log has durably noted it.
+    /// Data may bypass the log once the log has durably noted this.
     Requested,
-    /// The log says that nothing bypasses it.
+    /// The log notes that no data bypass it.
     Forbidden,
 }

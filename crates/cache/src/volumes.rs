@@ -1,6 +1,7 @@
 //! The volumes, and the syncs of their stores.
 //!
-//! A sync covers only writes that had completed when it was issued; all that wait meanwhile share the next one.
+//! A sync covers only writes that had completed when it was issued; all waiters that arrive
+//! meanwhile share the next one.
 
 use core::ops::{Index, IndexMut};
 
@@ -14,8 +15,8 @@ use crate::store_condition::StoreConditions;
 use crate::volume::{SyncWaiter, VolumeState};
 use crate::volume_set::VolumeSet;
 
-/// How many blocks are kept out of flash before a sync is worth its time. It takes about as long as a few reads of
-/// the store, and each block that was kept out may cost one.
+/// How many blocks are kept out of flash before a sync is worth its time. A sync takes about as
+/// long as a few reads of the store, and each block that was kept out may cost one read.
 const WORTH_A_SYNC: u32 = 256;
 /// The smallest number, for caches whose memory holds fewer blocks than [`WORTH_A_SYNC`].
 const WORTH_A_SYNC_MIN: u32 = 4;
@@ -23,7 +24,8 @@ const WORTH_A_SYNC_MIN: u32 = 4;
 /// The volumes' shares of flash.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    /// Most blocks of a volume that may be dirty on flash; all if it is the only one.
+    /// Largest number of a volume's blocks that may be dirty on flash; without limit for the only
+    /// volume.
     pub share: u64,
     /// Volumes at three quarters of their share.
     crowded: VolumeSet,
@@ -58,7 +60,7 @@ pub(crate) struct Volumes {
     pub conditions: StoreConditions,
     /// Volumes with a flush in progress.
     pub flushing: VolumeSet,
-    /// Blocks that are newer than the backing store, of all volumes.
+    /// Number of blocks, of all volumes, that are newer than the backing store.
     pub dirty_blocks: u64,
     /// Waiters other than requests whose sync has ended.
     pub synced: Vec<(Volume, SyncWaiter, Outcome)>,
@@ -84,7 +86,7 @@ impl IndexMut<Volume> for Volumes {
 }
 
 impl Volumes {
-    /// None yet; stripes have `1 << stripe_shift` bytes.
+    /// No volumes yet; stripes have `1 << stripe_shift` bytes.
     pub fn new(stripe_shift: u32) -> Volumes {
         Volumes {
             list: PerVolume::EMPTY,
@@ -108,24 +110,24 @@ impl Volumes {
         self.list.len()
     }
 
-    /// The bytes of each, by its number.
+    /// The size of each volume in bytes, by its number.
     pub fn sizes(&self) -> Vec<u64> {
         self.iter().map(|(_, volume)| volume.size).collect()
     }
 
-    /// Notes the bytes of each in its binding.
+    /// Notes the size of each volume in its binding.
     pub fn note_sizes(&self, bindings: &mut [Binding]) {
         for binding in bindings {
             binding.size = self.get(binding.volume).map_or(0, |volume| volume.size);
         }
     }
 
-    /// Their numbers.
+    /// The numbers of the volumes.
     pub fn numbers(&self) -> impl Iterator<Item = Volume> + use<> {
         self.list.volumes()
     }
 
-    /// Each with its number.
+    /// Each volume with its number.
     pub fn iter(&self) -> impl Iterator<Item = (Volume, &VolumeState)> {
         self.list.iter()
     }
@@ -140,15 +142,15 @@ impl Volumes {
         self.list.get_mut(volume)
     }
 
-    /// A write or zeroing of bytes of the backing store that bypassed the log has
+    /// Notes that a write or zeroing of bytes of the backing store that bypassed the log has
     /// completed.
     pub fn direct_written(&mut self, volume: Volume, range: ByteRange) {
         let shift = self.stripe_shift;
         self[volume].direct_written(range, shift);
     }
 
-    /// Whether completed direct writes to the stripe of a byte are not yet durable. It may also return true when there
-    /// are none.
+    /// Whether completed direct writes to the stripe of a byte are not yet durable. It may also
+    /// return true when there are none.
     pub fn owes_sync_at(&self, volume: Volume, offset: u64) -> bool {
         self[volume].owes_sync_at(offset >> self.stripe_shift)
     }
@@ -166,17 +168,19 @@ impl Volumes {
         }
     }
 
-    /// Syncs a store that has unsynced writes, unless it has failed. A power cut could undo what it holds there, and a
-    /// clean record on flash would then disagree with it: such blocks stay out of flash until then.
+    /// Syncs a store that has unsynced writes, unless it has failed. A power cut could undo
+    /// unsynced writes, and a clean record on flash would then disagree with the store: such blocks
+    /// stay out of flash until the sync.
     pub fn sync_for_flash(&mut self, volume: Volume, effects: &mut EffectQueue) {
         if self[volume].owes_sync() && self.conditions[volume].takes_writes() {
             self.sync(volume, SyncWaiter::Flash, effects);
         }
     }
 
-    /// A clean block has stayed out of flash because its store has unsynced writes; only a client's flush would end
-    /// that. The store is synced when that has happened to as many blocks as memory holds (`dram_blocks`), or to
-    /// enough of them: those that leave later can enter.
+    /// Notes that a clean block has stayed out of flash because its store has unsynced writes,
+    /// which otherwise only a client's flush would sync. The store is synced when as many blocks
+    /// have stayed out as memory holds (`dram_blocks`), or enough of them, so that blocks that
+    /// leave later can enter.
     pub fn note_kept_out(&mut self, volume: Volume, dram_blocks: u32, effects: &mut EffectQueue) {
         let enough = dram_blocks.clamp(WORTH_A_SYNC_MIN, WORTH_A_SYNC);
         let v = &mut self[volume];
@@ -193,7 +197,7 @@ impl Volumes {
         self.issue_sync(volume, effects);
     }
 
-    /// The next sync of the volume begins, if one is wanted and none is in progress.
+    /// Begins the next sync of the volume, if one is wanted and none is in progress.
     pub fn issue_sync(&mut self, volume: Volume, effects: &mut EffectQueue) {
         if self[volume].begin_sync() {
             let token = Token { owner: Owner::Front, index: volume.0 };
@@ -201,7 +205,7 @@ impl Volumes {
         }
     }
 
-    /// The volume's sync has ended; returns its waiters, in a list to be returned with
+    /// Ends the volume's sync; returns its waiters, in a list to be returned with
     /// [`VolumeState::keep_waiters`].
     pub fn end_sync(&mut self, volume: Volume, result: Outcome) -> Vec<SyncWaiter> {
         let durable = self.conditions.sync_ended(volume, result);
@@ -210,11 +214,13 @@ impl Volumes {
         state.end_sync(durable)
     }
 
-    /// Whether the log may be declared clean once nothing is dirty. A stop, a seal and a change of policy ask this.
+    /// Whether the log may be declared clean once nothing is dirty. A stop, a seal and a change of
+    /// policy ask this.
     ///
-    /// A record whose sync failed stays dirty until it was written again and synced, so a failed sync leaves no clean
-    /// record that the store may have lost. Direct writes are on the store only: no sync after a failed one
-    /// makes them durable, and what was read back since must not be trusted at the next start.
+    /// A record whose sync failed stays dirty until it was written again and synced, so a failed
+    /// sync leaves no clean record that the store may have lost. Direct writes are on the store
+    /// only: no sync after a failed one makes them durable, and what was read back since must not
+    /// be trusted at the next start.
     pub fn may_be_declared_clean(&self) -> bool {
         self.iter().all(|(n, volume)| self.conditions[n].makes_durable() || !volume.owes_sync())
     }

@@ -1,8 +1,8 @@
 //! The state that the procedures of a cache share, and the operations that concern all of its
 //! parts.
 //!
-//! Each procedure, such as a cleaning, a destage or a change of policy, has a type with private state.
-//! It borrows the world for the length of a call.
+//! Each procedure, such as a cleaning, a destage or a change of policy, has a type with private
+//! state. It borrows the world for the length of a call.
 
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_effect::{EffectQueue, Frame, IoError, Outcome, RequestId};
@@ -23,7 +23,7 @@ use crate::stats::CacheStats;
 use crate::volume::{LogBypass, SyncWaiter};
 use crate::volumes::Volumes;
 
-/// See the module.
+/// The shared state; see the module documentation.
 pub(crate) struct World {
     pub config: CacheConfig,
     pub mode: Mode,
@@ -45,17 +45,17 @@ pub(crate) struct World {
     pub now: Nanos,
     pub lifecycle: Lifecycle,
     pub holds: Holds,
-    /// When an interval of hit ratios ends, for policies that have intervals. It ends with the first call after
-    /// that time; nothing waits for the end, so it needs no timeout.
+    /// When an interval of hit ratios ends, for policies that have intervals. It ends with the
+    /// first call after that time; nothing waits for the end, so it needs no timeout.
     interval_ends: Nanos,
 }
 
-/// How a driver runs the cache: it says so before the start.
+/// How a driver runs the cache, which it must say before the start.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Mode {
-    /// Stores and flash take no time ([`Cache::without_time`](crate::Cache::without_time)).
+    /// Whether stores and flash take no time ([`Cache::without_time`](crate::Cache::without_time)).
     pub instant: bool,
-    /// There are no bytes ([`Cache::without_bytes`](crate::Cache::without_bytes)).
+    /// Whether there are no bytes ([`Cache::without_bytes`](crate::Cache::without_bytes)).
     pub without_bytes: bool,
     pub sabotage: Sabotage,
 }
@@ -83,7 +83,7 @@ impl From<bool> for Turn {
     }
 }
 
-/// Splits a world into the parts that shards see and the shards.
+/// Borrows the parts of a world that a shard needs during a call, separately from the shards.
 macro_rules! shard_context {
     ($world:expr) => {
         $crate::shard::ShardContext {
@@ -135,17 +135,18 @@ impl World {
         }
     }
 
-    /// A call begins, and its effects are polled afterwards; the time is `now` or later.
+    /// Begins a call, after which its effects are polled. The time does not go back if `now` is
+    /// earlier.
     #[inline]
     pub fn begin_call(&mut self, now: Nanos) {
-        // No request is served before the start has ended or after the stop has begun, so calls need not be short
-        // then.
+        // No request is served before the start has ended or after the stop has begun, so calls
+        // need not be short then.
         let limited = self.lifecycle.is_ready();
         self.budget.refill(if limited { self.config.call_steps } else { u32::MAX });
         self.advance_time(now);
     }
 
-    /// The time is `now` or later.
+    /// Advances the time to `now`, unless that is earlier.
     #[inline]
     pub fn advance_time(&mut self, now: Nanos) {
         self.now = self.now.max(now);
@@ -154,7 +155,7 @@ impl World {
         }
     }
 
-    /// The cache starts.
+    /// Starts the intervals of hit ratios, when the cache starts.
     pub fn start_intervals(&mut self) {
         self.shards.iter_mut().for_each(|shard| shard.tiers.dram.start_intervals(self.now));
         self.interval_ends = self.shards[0].tiers.dram.interval_ends();
@@ -166,7 +167,7 @@ impl World {
         self.interval_ends = self.shards[0].tiers.dram.interval_ends();
     }
 
-    /// The shard and key of a byte at any offset: nothing has checked it yet.
+    /// The shard and key of a byte at any offset, even one that no volume has.
     pub fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
         let block = (offset >> self.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
         let volume = Volume(volume.0 & u32::from(u16::MAX));
@@ -183,8 +184,8 @@ impl World {
         self.shard_of(key.volume(), self.config.block_size.offset_of(key.block()))
     }
 
-    /// A read of one block that is in memory: returns the frame and the offset of the data in it.
-    /// Returns `None` and does nothing for any other read.
+    /// Serves a read of one block that is in memory: returns the frame and the offset of the data
+    /// in it. Returns `None` and does nothing for any other read.
     #[inline]
     pub fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Frame, u32)> {
         if !self.lifecycle.is_ready() {
@@ -204,18 +205,20 @@ impl World {
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
         self.shards[0].count_request();
-        // A hit is served whether or not it is streaming; the call lets the stream continue after it.
+        // A hit is served whether or not it is streaming; the call lets the stream continue after
+        // it.
         v.is_streaming(Op::Read, (offset, length), self.config.bypass);
         Some((frame, start as u32))
     }
 
-    /// The stamp that would be ordered now. If `whole`, all data of the stores are durable on them.
+    /// The stamp that would be requested now. `whole`: all data of the stores are durable on them.
     pub fn stamp_now(&self, whole: bool) -> Stamp {
         let stamp = self.log.as_ref().map(Log::stamp).unwrap_or_default();
         Stamp { complete: if whole { stamp.seen } else { stamp.complete }, ..stamp }
     }
 
-    /// At a start: takes over from the log whether it has noted a bypass, volume by volume.
+    /// At a start: takes over from the log which volumes' data must not bypass it until it has
+    /// noted this.
     pub fn take_log_bypasses(&mut self) {
         for binding in self.log.as_ref().map_or(&[][..], Log::bindings) {
             let volume = self.volumes.get_mut(binding.volume);
@@ -225,7 +228,7 @@ impl World {
         }
     }
 
-    /// The log has noted that data of the volume may bypass it, or cannot note that.
+    /// Called when the log has noted that data of the volume may bypass it, or cannot note that.
     pub fn log_bypass_noted(&mut self, volume: Volume, result: Outcome) {
         let log_bypass = if result.is_ok() { LogBypass::Allowed } else { LogBypass::Forbidden };
         self.volumes[volume].log_bypass = log_bypass;
@@ -253,12 +256,12 @@ impl World {
         op != Op::Read && self.holds.any() || op == Op::Flush && self.flash.awaits_void
     }
 
-    /// Registers a request; `Err` is the reply to send at once.
+    /// Registers a request, or returns the error with which to answer it at once.
     pub fn admit(&mut self, id: RequestId, request: &Request) -> Result<RequestIndex, IoError> {
         self.front.admit(&mut self.volumes, self.config.bypass, id, request)
     }
 
-    /// `count` pieces of a request came back.
+    /// Notes that `count` pieces of a request have ended.
     pub fn pieces_done(&mut self, request: RequestIndex, count: u32, result: Outcome) {
         self.front.pieces_done(&mut self.volumes, request, count, result);
     }
@@ -268,7 +271,7 @@ impl World {
         self.front.reply(&mut self.volumes, request, &mut self.effects);
     }
 
-    /// The sync of a volume ended.
+    /// Called when the sync of a volume has ended.
     pub fn handle_sync(&mut self, volume: Volume, result: Outcome) {
         let result = if self.mode.sabotage.is(Bug::SyncFailureIgnored) { Ok(()) } else { result };
         let mut waiters = self.volumes.end_sync(volume, result);
@@ -287,7 +290,7 @@ impl World {
         self.volumes.issue_sync(volume, &mut self.effects);
     }
 
-    /// Waiting pieces that need room try again.
+    /// Lets waiting pieces that need room try again.
     pub fn call_starved(&mut self) {
         self.shards.iter_mut().for_each(Shard::call_starved);
     }
@@ -299,7 +302,7 @@ impl World {
         }
     }
 
-    /// All volumes are attached: each gets its share of flash.
+    /// All volumes are attached: gives each its share of flash.
     pub fn divide_flash(&mut self) {
         if self.volumes.len() < 2 {
             return;
@@ -308,13 +311,13 @@ impl World {
         self.volumes.shares.share = (blocks / 2).max(1);
     }
 
-    /// Most blocks that can be dirty on flash at once, while others enter and leave.
+    /// Largest number of blocks that can be dirty on flash at once, while others enter and leave.
     pub fn dirty_blocks_max(&self) -> Option<u64> {
         let flash = self.config.flash.as_ref()?;
         if let Some(slots) = flash.slots() {
             return Some(slots.blocks.into());
         }
-        // Without the region being filled, and what is kept for carrying.
+        // Leaves out the region being filled, and the regions kept for carried records.
         let regions = u64::from(flash.geometry.regions - 1 - flash.geometry.regions_kept());
         let batch = self.shards.iter().map(|shard| owed::batch(shard, &flash.geometry)).min()?;
         let blocks = regions * flash.geometry.region_blocks(batch as u32);

@@ -1,9 +1,9 @@
 //! The effects that the sans-IO machines request from their driver.
 //!
-//! The cache and the flash log decide what to do; a driver does it. An [`Effect`] is one such
-//! order. It names *places* (a DRAM frame, a client's request buffer, a metadata buffer, a range
-//! of a device), never bytes, so the same machine runs over real memory and devices, over faulty
-//! in-memory devices, and over no bytes at all in the simulator.
+//! The cache and the flash log decide what to do; a driver does it. An [`Effect`] is one request to
+//! the driver. It names *places* (a DRAM frame, a client's request buffer, a metadata buffer, a
+//! range of a device), never bytes, so the same machine runs over real memory and devices, over
+//! faulty in-memory devices, and over no bytes at all in the simulator.
 //!
 //! **Immediate** effects ([`Effect::Copy`], [`Effect::Zero`], [`Effect::Checksum`],
 //! [`Effect::Reply`]) are finished by the driver, in the order in which they are polled, before
@@ -20,7 +20,7 @@ pub use machine::Machine;
 
 use forebay_block::Volume;
 
-/// A block-sized piece of DRAM, by number. The driver owns the memory behind it.
+/// A block-sized piece of DRAM, by number. The driver owns its memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame(pub u32);
 
@@ -42,14 +42,14 @@ pub struct MetaBuffer(pub u32);
 pub enum Place {
     /// In a DRAM frame, from `offset` bytes on.
     Frame {
-        /// Which frame.
+        /// The frame.
         frame: Frame,
         /// First byte within it.
         offset: u32,
     },
     /// In the data buffer of a client's request, from `offset` bytes on.
     Request {
-        /// Which request.
+        /// The request.
         request: RequestId,
         /// First byte within its data.
         offset: u32,
@@ -57,12 +57,12 @@ pub enum Place {
     /// In a metadata buffer, from `offset` bytes on. The machine owns its bytes: a driver
     /// copies them out when it starts a write and in when a read completes.
     Meta {
-        /// Which buffer.
+        /// The buffer.
         buffer: MetaBuffer,
         /// First byte within it.
         offset: u32,
     },
-    /// As a source, an endless run of zeroes; as a destination, discards the bytes.
+    /// As a source, an endless run of zeroes; as a destination, a place that discards the bytes.
     Void,
 }
 
@@ -71,7 +71,7 @@ pub enum Place {
 pub struct Segment {
     /// Where it starts.
     pub place: Place,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: u32,
 }
 
@@ -173,7 +173,7 @@ pub enum Effect {
     },
     /// Immediate: the request is done; its buffer belongs to the driver again.
     Reply {
-        /// Which request.
+        /// The request.
         request: RequestId,
         /// The result of the request.
         result: Outcome,
@@ -265,8 +265,8 @@ impl EffectQueue {
         self.without_segments = true;
     }
 
-    /// Drops copies and zeroings of memory from now on, for a driver that has no bytes and in which
-    /// copying takes no time.
+    /// Drops copies and zeroings of memory from now on, for a driver that has no bytes and in whose
+    /// model copying takes no time.
     pub fn leave_out_copies(&mut self) {
         self.without_copies = true;
     }

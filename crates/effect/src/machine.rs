@@ -12,7 +12,7 @@ pub trait Machine {
     fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect>;
 
     /// Whether the driver has more urgent work than to hand in the next completion. The executor
-    /// asks when no effects of the previous completion are left.
+    /// calls this when no effects of the previous completion are left.
     fn should_pause(&mut self) -> bool {
         false
     }

@@ -1,49 +1,51 @@
 //! The activity log: the table of extents that are open for writes that bypass the log.
 //!
-//! A direct write makes the block's record on flash stale. Voiding the record with a tombstone would
-//! cost one sync of flash for each write. Instead, the block's extent is marked once, durably, before
-//! its first direct write, and after an unclean stop no clean record in a marked extent is trusted.
-//! While the extent is marked, a bitmap remembers which of its blocks have a stale record. From the grant
-//! of a mark on, the record of its block is stale.
+//! A direct write makes the block's record on flash stale. Voiding the record with a tombstone
+//! would cost one sync of flash for each write. Instead, the block's extent is marked once,
+//! durably, before its first direct write, and after an unclean stop no clean record in a marked
+//! extent is trusted. While the extent is marked, a bitmap remembers which of its blocks have a
+//! stale record. From the grant of a mark on, the record of its block is stale.
 //!
 //! An extent leaves the table in four steps. Each is durable before the next begins:
 //!
-//! 1. The cache makes the backing store durable, as far as writes to it have ended. (Otherwise, a record
-//!    appended after a direct write could survive a power cut that loses the direct write, and reads would
-//!    change when the record is dropped.)
+//! 1. The cache makes the backing store durable, as far as writes to it have ended. (Otherwise, a
+//!    record appended after a direct write could survive a power cut that loses the direct write,
+//!    and reads would change when the record is dropped.)
 //! 2. All records appended up to this point are made durable.
 //! 3. Tombstones for the stale blocks are appended and made durable.
 //! 4. The superblock is written without the extent.
 //!
-//! An extent may leave while direct writes to it are in flight. Until such a write has ended, the cache appends
-//! no record of the block, and the older ones are stale. So while the extent is marked, a start trusts none of
-//! them, and before it leaves, step 3 has made them void. A record of data that may not be durable is appended
-//! in the call that handles the event of a grant, and its data are in the store by then. Step 1 comes later:
-//! a grant cancels it, and an extent does not begin to leave while the cache has not taken the events of its
-//! grants.
+//! An extent may leave while direct writes to it are in flight. Until such a write has ended, the
+//! cache appends no record of the block, and the older ones are stale. So while the extent is
+//! marked, a start trusts none of them, and before it leaves, step 3 has made them void. A record
+//! of data that may not be durable is appended in the call that handles the event of a grant, and
+//! its data are in the store by then. Step 1 comes later: a grant cancels it, and an extent does
+//! not begin to leave while the cache has not taken the events of its grants.
 //!
-//! Several extents leave together, and begin to leave before the table is full, so that a mark seldom waits for
-//! a place. A store may hang in step 1. Therefore, while marks wait and no leaving extent is past step 1, extents
-//! of other volumes begin to leave, too, if that gives a mark a place (`retirement.rs`).
+//! Several extents leave together, and begin to leave before the table is full, so that a mark
+//! seldom waits for a place. A store may hang in step 1. Therefore, while marks wait and no leaving
+//! extent is past step 1, extents of other volumes begin to leave, too, if that gives a mark a
+//! place (`retirement.rs`).
 //!
-//! If that store's extents filled the table, a volume without extents would still wait for it. So the last
-//! sixteenth of the places is kept back: a volume that has an eighth of their number in use, or more, gets none of
-//! them. It waits until others leave, and volumes that may take a place do not wait behind it. (A table of fewer
-//! than 16 places keeps none back. Nor does a start if the table that it takes over is full.)
+//! If that store's extents filled the table, a volume without extents would still wait for it. So
+//! the last sixteenth of the places is kept back: a volume that has an eighth of their number in
+//! use, or more, gets none of them. It waits until others leave, and volumes that may take a place
+//! do not wait behind it. (A table of fewer than 16 places keeps none back. Nor does a start if the
+//! table that it takes over is full.)
 //!
 //! # Stores that cannot be synced
 //!
 //! After a failed sync, no later sync of the store proves that the writes before the failure are
 //! durable, so step 1 is impossible for this volume until the next start. The log then *holds* the
-//! volume's extents ([`Activity::hold`]): they stay in the table and in every superblock, their stale
-//! bits stay, and they are not chosen to leave. A start after a power cut still does not trust their
-//! clean records.
+//! volume's extents ([`Activity::hold`]): they stay in the table and in every superblock, their
+//! stale bits stay, and they are not chosen to leave. A start after a power cut still does not
+//! trust their clean records.
 //!
 //! Held extents occupy places for as long as the log runs, but must not block the marks of other
 //! volumes. A held volume therefore gets no more places than it had when its sync failed. If a mark
-//! cannot get a place, the log reports [`MarkAnswer::Unmarked`] at once, whatever waits before it. This
-//! happens to held volumes, and to all volumes if held extents fill the table. The cache then forgets
-//! the record that a direct write would make stale, and voids this record alone
+//! cannot get a place, the log reports [`MarkAnswer::Unmarked`] at once, whatever waits before it.
+//! This happens to held volumes, and to all volumes if held extents fill the table. The cache then
+//! forgets the record that a direct write would make stale, and voids this record alone
 //! ([`Log::void_record`](crate::Log::void_record)). A durable tombstone protects this one block as
 //! well as a mark does: a start finds no record of the block. The price is a sync of flash before
 //! the write, but only once for each record, because afterwards the block has none.
@@ -95,13 +97,14 @@ struct Extent {
     state: ExtentState,
     /// Marks that wait until the extent is durably marked, or has left the table.
     marks: Line,
-    /// Grants whose events the cache has not taken.
+    /// Number of grants whose events the cache has not taken.
     untaken: u32,
     /// When it was last marked.
     used: u64,
-    /// Number of its retirements, by which a late answer is recognised.
+    /// Number of its retirements, which identifies a late answer.
     retirement: u64,
-    /// The cache has not answered the last of them, even if the extent stays.
+    /// Whether the cache owes the answer to the last retirement (even if the extent stays after
+    /// all).
     unanswered: bool,
 }
 
@@ -119,16 +122,16 @@ pub(crate) struct Activity {
     /// Leaving extents whose tombstones must become durable, and the serial of the last of these;
     /// ascending.
     settling: VecDeque<(AppendSerial, u32)>,
-    /// Extents that will be marked, or out of the table, when the superblock that says so is
+    /// Extents that will be marked, or out of the table, once a superblock with this change is
     /// durable.
     moving: Vec<u32>,
     /// Extents that are leaving the table.
     leaving: u32,
     /// Extents with an unanswered retirement.
     unanswered: u32,
-    /// Volumes whose stores can make nothing durable any more.
+    /// Volumes whose backing stores can no longer make data durable.
     held: Vec<Volume>,
-    /// Places of their extents.
+    /// Number of places that extents of held volumes use.
     held_places: usize,
     /// Serials of tombstones that void a record alone, ascending, and the tickets of the callers.
     voiding: VecDeque<(AppendSerial, u64)>,
@@ -136,9 +139,9 @@ pub(crate) struct Activity {
     waiting: WaitingMarks,
     /// The extents of grants whose events the cache has not taken, in the order of the events.
     untaken: VecDeque<u32>,
-    /// A change that may give a waiting extent a place, or let another one retire.
+    /// Set by a change that may give a waiting extent a place, or let another one retire.
     changed: bool,
-    /// Marks of held volumes may be waiting for a place.
+    /// Whether marks of held volumes may be waiting for a place.
     held_wait: bool,
     clock: u64,
     candidates: Vec<(u64, u32)>,
@@ -202,7 +205,7 @@ impl Activity {
         assert_eq!(out.len(), self.listed(), "what is being removed is in flight");
     }
 
-    /// Number of these extents.
+    /// Number of extents that the superblock must name.
     pub fn listed(&self) -> usize {
         self.index.len() - self.moving.iter().filter(|&&n| self.is_removing(n)).count()
     }
@@ -251,14 +254,14 @@ impl Activity {
         self.find(key).is_some_and(|n| self.stale.is_set(n, key))
     }
 
-    /// A newer record of the block was appended after everything else so far. Returns whether a
-    /// record of the block was stale.
+    /// Notes that a newer record of the block was appended, after all appends so far. Returns
+    /// whether the former record of the block was stale.
     pub fn record_appended(&mut self, key: BlockKey) -> bool {
         self.find(key).is_some_and(|n| self.stale.clear(n, key))
     }
 
-    /// Appends were withdrawn: the newest that is left has the serial `last`, which no leaving extent need
-    /// wait beyond. (A later append may get the serial of a withdrawn one.)
+    /// Appends were withdrawn, and the newest that is left has the serial `last`: no leaving extent
+    /// need wait for a later one. (A later append may get the serial of a withdrawn one.)
     pub fn limit_settling(&mut self, last: AppendSerial) {
         for (serial, n) in &mut self.settling {
             *serial = last.min(*serial);
@@ -266,13 +269,13 @@ impl Activity {
         }
     }
 
-    /// The next stale block of extent `n`, which is cleared.
+    /// Clears the next stale block of extent `n` and returns it.
     fn take_stale(&mut self, n: usize) -> Option<BlockKey> {
         let block = self.extents[n].first.block().0 + self.stale.take(n)?;
         Some(BlockKey::new(self.extents[n].first.volume(), block))
     }
 
-    /// The volume's store can make nothing durable any more: its extents stay in the table.
+    /// Keeps the volume's extents in the table: its backing store can no longer make data durable.
     pub fn hold(&mut self, volume: Volume) {
         if self.is_held(volume) {
             return;
@@ -283,7 +286,7 @@ impl Activity {
             if first.volume() == volume {
                 self.held_places += 1;
                 self.note_answer(n as usize);
-                // A sync that failed, or one after it, would answer.
+                // Its answer would come from a sync that failed, or from a later one.
                 if self.extents[n as usize].state == ExtentState::Retiring {
                     self.keep(n as usize);
                 }
@@ -344,17 +347,18 @@ impl Activity {
     /// Whether the extent of a block is in the table, or has a place there.
     pub fn has_place(&self, key: BlockKey) -> bool {
         let volume = key.volume();
-        // What waits although nothing has changed may take none of the free places.
+        // While nothing has changed, the extents that wait can take none of the free places.
         let first = self.waiting.is_empty() || !self.changed;
         self.contains(key) || first && self.may_take(volume) && !self.is_held(volume)
     }
 
-    /// A tombstone that voids a record alone was appended with this serial: its caller waits.
+    /// Notes that the tombstone with this serial voids a single record, and that a caller waits for
+    /// it.
     pub fn await_void(&mut self, serial: AppendSerial, ticket: u64) {
         self.voiding.push_back((serial, ticket));
     }
 
-    /// A mark that cannot be granted yet: it waits, unless its extent gets no place anyway.
+    /// Queues a mark that cannot be granted yet, or refuses it if its extent will get no place.
     fn wait(&mut self, key: BlockKey, ticket: u64, io: &mut Io) {
         match self.find(key) {
             Some(n) => {
@@ -369,7 +373,7 @@ impl Activity {
         }
     }
 
-    /// A grant in extent `n`, which is durably marked.
+    /// Grants a mark in extent `n`, which is durably marked.
     fn grant(&mut self, n: usize, (key, ticket): (BlockKey, u64), io: &mut Io) {
         self.clock += 1;
         self.extents[n].used = self.clock;
@@ -379,7 +383,7 @@ impl Activity {
         io.tell(MarkAnswer::Active(Ok(())).to(ticket));
     }
 
-    /// The cache has taken the event of the oldest grant.
+    /// Notes that the cache has taken the event of the oldest grant.
     pub fn grant_taken(&mut self) {
         let n = self.untaken.pop_front().expect("a mark was granted");
         let extent = &mut self.extents[n as usize];
@@ -387,12 +391,13 @@ impl Activity {
         self.changed |= extent.untaken == 0 && self.is_short();
     }
 
-    /// Whether this extent of the index has no grant that the cache has not taken, and is not held.
+    /// Whether the cache has taken all grants of this extent of the index, and the extent is not
+    /// held.
     fn is_idle(&self, (first, n): (BlockKey, u32)) -> bool {
         self.extents[n as usize].untaken == 0 && !self.is_held(first.volume())
     }
 
-    /// The extent stays in the table after all.
+    /// Keeps the extent in the table, even if it was leaving.
     fn keep(&mut self, n: usize) {
         let state = core::mem::replace(&mut self.extents[n].state, ExtentState::Active);
         match state {
@@ -431,7 +436,7 @@ impl Activity {
         }
     }
 
-    /// The block's extent if it is durably marked, and stays.
+    /// Returns the block's extent if it is durably marked, and keeps it in the table.
     fn stay(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> Option<usize> {
         let n = self.find(key)?;
         match self.extents[n].state {
@@ -445,7 +450,7 @@ impl Activity {
         Some(n)
     }
 
-    /// A mark for a step of block `key` waits to be granted, or is granted at once.
+    /// Grants a mark for a step of block `key` at once, or queues it.
     pub fn mark(&mut self, key: BlockKey, ticket: u64, superblock: &SuperblockWriter, io: &mut Io) {
         match self.stay(key, superblock) {
             Some(n) => self.grant(n, (key, ticket), io),
@@ -453,8 +458,8 @@ impl Activity {
         }
     }
 
-    /// A version of the superblock is durable: its extents are marked, the others are out of the
-    /// table.
+    /// Called when a version of the superblock is durable: the extents in it are marked, and the
+    /// removed ones are out of the table.
     pub fn superblock_durable(&mut self, version: SuperblockVersion, io: &mut Io) {
         let mut moving = core::mem::take(&mut self.moving);
         moving.retain(|&n| {
@@ -482,7 +487,8 @@ impl Activity {
         self.moving = moving;
     }
 
-    /// Notes a stale record in an extent that stays marked; false if there is none.
+    /// Notes a stale record. Returns false if the block's extent is not in the table, or can no
+    /// longer stay there.
     pub fn poison(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> bool {
         let Some(n) = self.find(key) else { return false };
         if let ExtentState::Removing(version) = self.extents[n].state {
@@ -534,8 +540,8 @@ impl Activity {
         progress
     }
 
-    /// Appends tombstones for the stale blocks of a leaving extent, as many as may wait. When none
-    /// is left, they must become durable.
+    /// Appends tombstones for the stale blocks of a leaving extent, as many as may wait. Once no
+    /// stale block is left, the tombstones must become durable.
     fn flush_extent(&mut self, n: u32, queue: &mut Queue, io: &Io) {
         while queue.internal < self.batch_entries {
             let Some(key) = self.take_stale(n as usize) else {
@@ -551,8 +557,8 @@ impl Activity {
         }
     }
 
-    /// Gives free places to waiting extents that may take them, and answers those that get none; requests retirements
-    /// when few places are left.
+    /// Gives free places to waiting extents that may take them, and answers those that get none;
+    /// requests retirements when few places are left.
     fn give_places(&mut self, superblock: &mut SuperblockWriter, io: &mut Io) {
         if core::mem::take(&mut self.held_wait) {
             self.refuse_held(io);
@@ -583,14 +589,14 @@ impl Activity {
         }
     }
 
-    /// These marks get no place.
+    /// Refuses marks that get no place.
     fn refuse(&mut self, mut marks: Line, io: &mut Io) {
         while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
             io.tell(MarkAnswer::Unmarked.to(ticket));
         }
     }
 
-    /// A clean stop begins: no more marks are granted, and extents that were about to leave stay.
+    /// Called when a clean stop begins: no more marks are granted, and leaving extents stay.
     pub fn stop(&mut self, io: &mut Io) {
         self.fail(IoError::Shutdown, io);
         while let Some(n) = self.flushing.front().copied().or(self.settling.front().map(|s| s.1)) {
@@ -598,7 +604,7 @@ impl Activity {
         }
     }
 
-    /// Nothing is marked or voided any more: all that waits for that fails.
+    /// Fails all marks and voidings that wait: nothing is marked or voided any more.
     pub fn fail(&mut self, error: IoError, io: &mut Io) {
         for at in 0..self.index.len() {
             let n = self.index[at].1 as usize;
@@ -617,7 +623,8 @@ impl Activity {
     }
 
     /// Appends tombstones for the stale blocks of every extent that can leave the table at a clean
-    /// stop. False if `pages`, one for each batch, are no room for them; then all extents stay marked.
+    /// stop. False if `pages`, one for each batch, are no room for them; then all extents stay
+    /// marked.
     pub fn append_last_tombstones(&mut self, pages: u64, queue: &mut Queue, io: &Io) -> bool {
         let last = self.index.iter().filter(|&&e| self.is_idle(e));
         let count: u64 = last.map(|e| self.stale.count(e.1 as usize)).sum();

@@ -24,7 +24,7 @@ use crate::geometry::Geometry;
 use crate::recovery::{Recovery, RecoveryStep, Restored};
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
-/// Directories read at once.
+/// Number of directories read at once.
 pub(crate) const LANES: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -53,15 +53,14 @@ pub(crate) struct Ahead {
     next: RegionSequence,
     /// The walk's current region, if its directory was requested.
     asked: Option<RegionSequence>,
-    /// The region whose batches are known, if its directory was accepted and the device is being
-    /// checked.
+    /// First batch of the region whose directory was accepted, if the device is being checked.
     known: Option<BatchSequence>,
     pages: Vec<(u32, u32, usize, usize)>,
     contents: RegionContents,
 }
 
 impl Recovery {
-    /// The last batch of a region whose directory would be accepted if it is correct.
+    /// The last batch of a region, if a correct directory of that region would be accepted.
     fn last_of_full(&self, region_sequence: RegionSequence) -> Option<BatchSequence> {
         let scan = self.live(region_sequence)?;
         let last = self.live(region_sequence.next())?.first_batch.checked_previous()?;
@@ -82,7 +81,7 @@ impl Recovery {
         let end = self.superblock.tail_region + self.regions();
         self.ahead.next = self.ahead.next.max(self.region_sequence);
         for lane in &mut self.ahead.lanes {
-            // (Of a region that the walk has jumped over.)
+            // (The walk has skipped this region.)
             if matches!(*lane, Lane::Read(sequence, _) if sequence < self.region_sequence) {
                 *lane = Lane::Idle;
             }
@@ -105,7 +104,7 @@ impl Recovery {
         }
     }
 
-    /// A read of a directory has ended.
+    /// Called when a read of a directory has ended.
     pub(crate) fn directory_read(&mut self, log: &mut Restored, lane: usize, read: bool) {
         let Lane::Reading(region_sequence) = self.ahead.lanes[lane] else { return };
         self.ahead.lanes[lane] = Lane::Read(region_sequence, read);
@@ -114,8 +113,8 @@ impl Recovery {
         }
     }
 
-    /// The walk is at the first batch of a region. Returns whether it must wait for the region's
-    /// directory; if not, it may now be past the region.
+    /// Called when the walk is at the first batch of a region. Returns whether it must wait for the
+    /// region's directory; if not, it may now be past the region.
     pub(crate) fn enter_by_directory(&mut self, log: &mut Restored) -> bool {
         if self.ahead.asked == Some(self.region_sequence) {
             return false;
@@ -146,7 +145,7 @@ impl Recovery {
         false
     }
 
-    /// The directory in a lane, if it is accepted.
+    /// Decodes the directory in a lane and decides whether to accept it.
     fn believe(
         &self,
         log: &Restored,

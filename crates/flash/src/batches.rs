@@ -3,9 +3,9 @@
 //! Appends wait in one queue (`queue.rs`). A batch is formed from its front (`placement.rs`) when
 //! there is enough for a full one, or when a caller waits and no batch is being written (classic
 //! group commit: appends that arrive during a write share the next one). Forming a batch
-//! (`forming.rs`) fixes its place and sequence. Then each payload is checksummed, the header encoded,
-//! and the whole batch written with one write. At the end its owners have their events
-//! (`resolve.rs`).
+//! (`forming.rs`) fixes its place and sequence. Then each payload is checksummed, the header
+//! encoded, and the whole batch written with one write. At the end, the owners of its entries get
+//! their events (`resolve.rs`).
 //!
 //! In the slots layout the payloads go to cells, with one write for each run of neighbouring cells
 //! in addition to the header's, and notes (`cells.rs`) come first in every batch.
@@ -38,7 +38,7 @@ enum BatchState {
     /// Waiting for the payloads' checksums.
     Summing,
     Writing,
-    /// A write of it has failed; others are still in progress.
+    /// One of its writes has failed; others are still in progress.
     Failing,
     Written,
     Failed,
@@ -54,9 +54,9 @@ struct Batch {
     pages: u32,
     /// Writes in progress; more than one only in the slots layout.
     writes: u32,
-    /// Whether the region's header comes first.
+    /// Whether the region's header precedes the batch in the write.
     opens_region: bool,
-    /// Its records were on flash before.
+    /// Whether its records were on flash before.
     carried: bool,
     region_sequence: RegionSequence,
     entries: Vec<InBatch>,
@@ -73,7 +73,7 @@ struct InBatch {
     ticket: Option<u64>,
     frame: Frame,
     entry: BatchEntry,
-    /// An entry without a payload that is to be written.
+    /// Set if the entry is a note, which has no payload to write.
     note: Option<Note>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Batches {
     unsummed: VecDeque<usize>,
     /// Sequence of the next batch.
     next_sequence: BatchSequence,
-    /// Why no batch counts any more: the log has latched.
+    /// The error that latched the log: no batch counts any more.
     broken: Option<IoError>,
 }
 
@@ -162,13 +162,13 @@ impl Batches {
         self.next_sequence.previous()
     }
 
-    /// The entries of a batch that was resolved, until another is formed.
+    /// The entries of a resolved batch; valid until another batch is formed.
     pub fn entries(&self, index: usize) -> impl ExactSizeIterator<Item = BatchEntry> {
         self.all[index].entries.iter().map(|e| e.entry)
     }
 
-    /// A payload's checksum is known; returns whether it was the last one missing, so that the batch
-    /// is to be written.
+    /// Notes the checksum of a payload. Returns whether it was the last one missing, so that the
+    /// batch must be written now.
     pub fn checksum_done(&mut self, index: usize, entry: usize, value: u32) -> bool {
         let batch = &mut self.all[index];
         assert!(batch.state == BatchState::Summing, "no checksum of this batch is missing");
@@ -177,18 +177,18 @@ impl Batches {
         batch.sums_missing == 0
     }
 
-    /// Whether a batch without bytes waits to be written.
+    /// Whether a batch waits to be written, in a log without bytes.
     pub fn has_unsummed(&self) -> bool {
         !self.unsummed.is_empty()
     }
 
-    /// Without bytes: the next batch to be written, at the point where, with bytes, its last
-    /// checksum arrives.
+    /// In a log without bytes: the next batch to be written. With bytes, a batch is written when
+    /// its last checksum arrives.
     pub fn next_unsummed(&mut self) -> Option<usize> {
         self.unsummed.pop_front()
     }
 
-    /// Issues the write. The headers are encoded when the driver asks for them.
+    /// Issues the write. The headers are encoded when the driver requests their buffer.
     pub fn write(
         &mut self,
         index: usize,
@@ -219,7 +219,7 @@ impl Batches {
         }
     }
 
-    /// The batch is not written, because the log has latched.
+    /// Gives up the batch unwritten, because the log has latched.
     pub fn abandon(&mut self, index: usize) {
         self.all[index].state = BatchState::Failed;
     }
@@ -262,7 +262,7 @@ impl Batches {
         header.encode(batch.entries.iter().map(|e| e.entry), batch_page);
     }
 
-    /// A write of a batch has ended.
+    /// Called when a write of a batch has ended.
     pub fn written(&mut self, index: usize, result: Outcome) {
         let batch = &mut self.all[index];
         assert!(
@@ -274,20 +274,20 @@ impl Batches {
             batch.state = BatchState::Failing;
         }
         if batch.writes == 0 {
-            // Its frames are pinned until the last of its writes has ended.
+            // The frames of its records stay pinned until the last write has ended.
             let failed = batch.state == BatchState::Failing;
             batch.state = if failed { BatchState::Failed } else { BatchState::Written };
         }
     }
 
-    /// No batch counts any more; those in flight fail when they end.
+    /// No batch counts from now on; the batches in flight fail when they end.
     pub fn fail(&mut self, error: IoError) {
         self.broken = Some(error);
     }
 }
 
 impl Batch {
-    /// The page of its header.
+    /// The page of the batch's header.
     fn header_page(&self) -> u32 {
         self.page + u32::from(self.opens_region)
     }
@@ -295,7 +295,7 @@ impl Batch {
     /// Issues the writes of its payloads to their cells.
     fn write_cells(&mut self, index: usize, cells: &Cells, io: &mut Io) {
         let cell_pages = io.geometry.block_pages();
-        // The run being collected: its first page and its pages.
+        // The run being collected: its first page and its number of pages.
         let mut run = (0, 0);
         for n in 0..self.entries.len() {
             let e = &self.entries[n];
@@ -324,7 +324,7 @@ impl Batch {
         }
     }
 
-    /// Issues the write of the entries before `n` that no earlier run has.
+    /// Issues the write of the entries before `n` that no earlier run includes.
     fn write_run(&mut self, index: usize, n: usize, (page, pages): (u32, u32), io: &mut Io) {
         self.writes += 1;
         io.stats.payload_pages += u64::from(pages);

@@ -1,4 +1,4 @@
-//! What the log remembers of each volume.
+//! What the log remembers about each volume.
 
 use crate::sequence::{BatchSequence, StampNumber};
 use forebay_block::Volume;
@@ -26,13 +26,13 @@ pub struct Binding {
     /// A copy of the store with a stamp of this number, or a later one, lacks only data that went
     /// through the log; [`StampNumber::NONE`] if that is not known.
     pub logged: StampNumber,
-    /// Bytes of the volume when it was last attached; 0 if that is not known, as where an earlier
-    /// release wrote it.
+    /// Size of the volume in bytes when it was last attached; 0 if it is unknown, for example
+    /// because an earlier release wrote the binding.
     pub size: u64,
 }
 
 impl Binding {
-    /// A volume whose records all count and that is not sealed.
+    /// A binding of an unsealed volume whose records all count.
     ///
     /// # Panics
     /// If the volume's number needs more than 16 bits.
@@ -43,10 +43,10 @@ impl Binding {
         Binding { volume, uuid, generation, distrusted, voided, seal, stamp, logged, size: 0 }
     }
 
-    /// Whether clean records of the volume, which now has `size` bytes, no longer count. If it has
-    /// become larger, the block at the former end may have more bytes than before: of these, its
-    /// records have zeroes, whatever the backing store has. If it has become smaller, nothing says
-    /// what becomes of the store behind its end, and it may grow again.
+    /// Whether clean records of the volume, which now has `size` bytes, no longer count. If the
+    /// volume has grown, the block at the former end may have more bytes than before: its records
+    /// have zeroes there, whatever the backing store holds. If the volume has shrunk, the store's
+    /// contents past the new end may change, and the volume may grow again.
     pub const fn is_outdated_by(&self, size: u64, block_size: u64) -> bool {
         let longer = size > self.size && !self.size.is_multiple_of(block_size);
         self.size != 0 && (longer || size < self.size)
@@ -56,10 +56,10 @@ impl Binding {
 /// Bytes of a [`Seal`].
 pub const SEAL_BYTES: usize = 32;
 
-/// A caller's note of a backing store's contents.
+/// A fingerprint of a backing store's contents.
 pub type Seal = [u8; SEAL_BYTES];
 
-/// The note of [`Log::seal`] about a volume.
+/// What [`Log::seal`] notes about a volume.
 ///
 /// [`Log::seal`]: crate::Log::seal
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,9 +68,10 @@ pub struct Sealed {
     pub volume: Volume,
     /// The fingerprint of its backing store; all zeroes for none.
     pub seal: Seal,
-    /// Whether all its records so far stop counting.
+    /// Whether all its clean records so far stop counting.
     pub distrust: bool,
-    /// The number of the newest stamp that is durable on its backing store, if it was written for this seal.
+    /// The number of the newest stamp that is durable on its backing store, if one was written for
+    /// this seal.
     pub stamp: Option<StampNumber>,
 }
 
@@ -83,7 +84,7 @@ pub struct NotedStamp {
     pub volume: Volume,
     /// The number of the stamp.
     pub number: StampNumber,
-    /// When the stamp was ordered, all data that had gone to the store past the log was durable there, and no data
-    /// has gone there past the log since.
+    /// Whether all data that had gone to the store past the log was durable there when the stamp
+    /// was requested, and none has gone there past the log since.
     pub logged: bool,
 }

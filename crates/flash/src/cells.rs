@@ -11,18 +11,19 @@
 //! - an *unmapping* is a tombstone for a record that replacement drops;
 //! - a tombstone of the activity log (see `activity.rs`).
 //!
-//! **A cell is written again only when the reason why its old payload is worthless is durable**:
-//! the newer record, the unmapping, or the advance of the journal's tail. Until then the cell is
-//! *in limbo*. Otherwise a power cut could keep the overwritten payload and lose that reason. The
-//! cell of an unmapped record is free only when [`RecordEvent::Unmapped`] is polled: until then the index
-//! leads readers to it.
+//! **A cell is written again only when whatever made its old payload obsolete is durable**: the
+//! newer record, the unmapping, or the advance of the journal's tail. Until then the cell is *in
+//! limbo*. Otherwise a power cut could keep the overwritten payload and lose the newer entry. The
+//! cell of an unmapped record is free only when [`RecordEvent::Unmapped`] is polled: until then the
+//! index leads readers to it.
 //!
 //! Moves and unmappings are *notes*: they need no cell, wait separately from the records, and come
 //! first in a batch. A record that waits for a cell must not hold back the unmapping that frees
 //! one. The last free region is kept for batches that contain moves. So there is always room for
-//! the moves that empty the oldest region, and everything that waits for room waits for that. After
-//! several consecutive crashes there may be no such room ([`Log::room_for_moves`](crate::Log::room_for_moves) says so); the
-//! cache then empties the region as in the log layout.
+//! the moves that empty the oldest region, and everything that waits for room waits for these
+//! moves. After several consecutive crashes there may be no such room
+//! ([`Log::room_for_moves`](crate::Log::room_for_moves) says so); the cache then empties the region
+//! as in the log layout.
 
 use crate::batches::Batches;
 use crate::commit::Commit;
@@ -39,20 +40,20 @@ use crate::types::Mapping;
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 
-/// Whether the log has room for what it takes from a region to be reclaimed: mappings that move
-/// (slots layout), or records that are carried on (log layout).
+/// Whether the log has room for what survives of a region to be reclaimed: moved mappings (slots
+/// layout) or carried records (log layout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveRoom {
     /// There is room for them.
     Now,
-    /// There is room when the released regions are free.
+    /// There will be room when the released regions are free.
     Later,
     /// There is no room. In the slots layout, the region's records are then destaged and dropped.
     Never,
 }
 
 impl MoveRoom {
-    /// The room for `pages` pages, whatever else is appended.
+    /// Whether there is room for `pages` pages, whatever else is appended.
     pub(crate) fn new(pages: u64, regions: &Regions) -> MoveRoom {
         let (left, coming) = (regions.pages_left(), regions.pages_coming());
         match () {
@@ -63,7 +64,7 @@ impl MoveRoom {
     }
 }
 
-/// A waiting entry without a payload.
+/// A waiting entry that has no payload to write.
 #[derive(Clone, Copy)]
 pub(crate) struct Note {
     pub key: BlockKey,
@@ -73,7 +74,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Its entry in a batch.
+    /// The note's entry in a batch.
     pub fn entry(&self) -> BatchEntry {
         let tombstone = BatchEntry {
             key: self.key,
@@ -101,7 +102,7 @@ struct Limbo {
     /// The batch that must be durable before the cell leaves limbo.
     sequence: BatchSequence,
     cell: u32,
-    /// The block, if a caller waits for its unmapping to become durable.
+    /// The block, if an `Unmapped` event must follow when the unmapping is durable.
     unmapped: Option<BlockKey>,
 }
 
@@ -120,41 +121,43 @@ impl core::fmt::Display for Cells {
     }
 }
 
-/// Counters for blocks that are being written: many more than such blocks, so that one lookup
-/// mostly answers for a block that is not.
+/// Number of counters for blocks that are being written: many more than there are such blocks, so
+/// that for most other blocks the counter is 0, and no search is needed.
 const WRITING: usize = 1 << 13;
 
 fn hash(key: BlockKey) -> usize {
     (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - WRITING.ilog2())) as usize
 }
 
-/// The cells and the entries that wait for them. Empty in the log layout.
+/// The cells, and the notes that wait. Empty in the log layout.
 pub(crate) struct Cells {
     first_page: u32,
     cell_pages: u32,
-    /// The start of payload seeds.
+    /// The checksum from which payload seeds are continued.
     seed: u32,
-    /// By cell: the region with the newest entry that names it, as of the last event that its owner
-    /// has polled. Until the owner polls an event, `region_of` must return the region that the
-    /// owner knows.
+    /// For each cell: the region with the newest entry that names it, as of the last event that the
+    /// record's owner has polled. Until the owner polls an event, `region_of` must return the
+    /// region that the owner knows.
     home: Vec<RegionIndex>,
-    /// Region and block of each `Appended` event that has not been polled, in their order.
+    /// Region and block of each `Appended` event that has not been polled, in the order of the
+    /// events.
     unheard: VecDeque<(RegionIndex, BlockKey)>,
-    /// By a hash of the block: records in batches, and those whose event has not been polled.
+    /// By a hash of the block: the number of its records that are in batches, or whose event has
+    /// not been polled.
     writing: Box<[u16]>,
     free: VecDeque<u32>,
     limbo: VecDeque<Limbo>,
     notes: VecDeque<Note>,
-    /// Notes are written without waiting for a full batch.
+    /// Whether the waiting notes are to be written without waiting for a full batch.
     close_notes: bool,
-    /// Moves among the notes; they come first.
+    /// Number of moves among the notes; they come first.
     moves: usize,
-    /// Moves that are about to be submitted. Like submitted ones they need room in regions, which
-    /// nothing else may take ([`Cells::needs`]).
+    /// Number of moves that are about to be submitted. Like submitted ones they need room in
+    /// regions, which nothing else may take ([`Cells::needs`]).
     moves_to_come: u32,
-    /// The index is full: records must be forgotten soon, even if cells are free.
+    /// Whether the index is full, so that records must be forgotten soon even if cells are free.
     hurry: bool,
-    /// If fewer cells are free, those in limbo are expedited.
+    /// If fewer cells than this are free, the log hurries to free those in limbo.
     low: usize,
 }
 
@@ -203,10 +206,10 @@ impl Cells {
         self.home[cell as usize] = region;
     }
 
-    /// The start value of a payload's checksum. It includes neither region nor sequence: the
-    /// payload stays when its mapping moves. It need not include them, because the entry, not the
-    /// payload, holds the checksum: an older payload in the same cell fails under a newer entry by
-    /// its contents.
+    /// The start value of a payload's checksum. It includes neither region nor sequence, because
+    /// the payload stays when its mapping moves. It need not include them: the checksum is stored
+    /// in the entry, not with the payload, so an older payload in the same cell does not match a
+    /// newer entry.
     pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
         let mut name = [0; 12];
         name[..8].copy_from_slice(&key.0.to_le_bytes());
@@ -214,15 +217,17 @@ impl Cells {
         crc32c::crc32c_append(self.seed, &name)
     }
 
-    /// Takes a free cell for a record of the block. The record is in a batch from now on, until its event is polled.
+    /// Takes a free cell for a record of the block. From now on until its event is polled, the
+    /// record counts as being written.
     pub fn take(&mut self, key: BlockKey) -> u32 {
         self.writing[hash(key)] += 1;
         self.free.pop_front().expect("measured")
     }
 
-    /// Whether a batch of only notes is due; `spare`: moves do not need its room.
+    /// Whether a batch of only notes is due. `spare`: moves do not need its room.
     pub fn notes_due(&self, idle: bool, entries_max: u32, spare: bool) -> bool {
-        // (Moves fill their batches: else they leave as many pages as they empty, and regions go round for ever.)
+        // (While moves are being submitted, only full batches are written: otherwise moves would
+        // fill as many pages as they empty, and regions would be reclaimed forever.)
         if self.moves_to_come > 0 {
             let filling = if spare { self.notes.len() } else { self.moves };
             return filling >= entries_max as usize;
@@ -231,40 +236,40 @@ impl Cells {
             || self.close_notes && idle && !self.notes.is_empty()
     }
 
-    /// Pages of batches that submitted and announced moves need.
+    /// Number of pages that the batches of submitted and announced moves need.
     pub fn needs(&self, entries_max: u32) -> u64 {
         (self.moves as u64 + u64::from(self.moves_to_come)).div_ceil(entries_max.into())
     }
 
-    /// Free cells.
+    /// Number of free cells.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Notes that wait to be written.
+    /// Number of notes that wait to be written.
     pub fn notes(&self) -> usize {
         self.notes.len()
     }
 
-    /// Moves that wait to be written.
+    /// Number of moves that wait to be written.
     pub fn moves(&self) -> usize {
         self.moves
     }
 
-    /// The next note to be written.
+    /// Takes the next note to be written.
     pub fn take_note(&mut self) -> Option<Note> {
         let note = self.notes.pop_front()?;
         self.moves = self.moves.saturating_sub(1);
         Some(note)
     }
 
-    /// The cell leaves limbo when batch `sequence` is durable. If its record was unmapped, the cell
-    /// is free when the owner of the index has polled that event.
+    /// Puts a cell in limbo until batch `sequence` is durable. If its record was unmapped, the cell
+    /// is free only when the owner of the index has polled the `Unmapped` event.
     pub fn put_in_limbo(&mut self, sequence: BatchSequence, cell: u32, unmapped: Option<BlockKey>) {
         self.limbo.push_back(Limbo { sequence, cell, unmapped });
     }
 
-    /// Free cells or index entries are running out, and some cells wait to become free.
+    /// Whether free cells or index entries are running out, and some cells wait to become free.
     pub fn is_short(&self) -> bool {
         (self.hurry || self.free.len() < self.low)
             && !(self.limbo.is_empty() && self.notes.is_empty())
@@ -276,8 +281,8 @@ impl Cells {
         self.is_short() && next.is_some_and(|sequence| commit.would_cover_batch(sequence))
     }
 
-    /// A record of the block is in a complete batch, and names a cell; its event is emitted. Its
-    /// mapping is in the region.
+    /// Notes that a record of the block, which names a cell, is in a complete batch, that its event
+    /// has been emitted, and that its mapping is in the region.
     pub fn record_resolved(&mut self, region: RegionIndex, key: BlockKey) {
         self.unheard.push_back((region, key));
     }
@@ -290,7 +295,7 @@ impl Cells {
         may && is()
     }
 
-    /// The payload in a cell is no longer needed once the batches so far are durable.
+    /// Frees a cell, whose payload is no longer needed, once the batches so far are durable.
     pub fn release(&mut self, position: Position, commit: &Commit, io: &Io) {
         let cell = self.cell(position);
         if io.sabotage.is(Bug::CellReusedEarly) {
@@ -300,7 +305,7 @@ impl Cells {
         }
     }
 
-    /// Notes that the record of a block is forgotten; false if a newer one is being written.
+    /// Queues an unmapping of a block's record. Returns false if a newer record is being written.
     pub fn unmap(
         &mut self,
         key: BlockKey,
@@ -321,7 +326,7 @@ impl Cells {
         true
     }
 
-    /// Notes that a mapping is to be written again; false if a newer record is being written.
+    /// Queues a move of a mapping. Returns false if a newer record is being written.
     pub fn remap(&mut self, mapping: Mapping, batches: &Batches, io: &mut Io) -> bool {
         let Mapping { key, position, .. } = mapping;
         if self.is_being_written(key, batches) {
@@ -329,8 +334,8 @@ impl Cells {
         }
         io.stats.mappings_moved += 1;
         let cell = self.cell(position);
-        // (Before what is being unmapped: more of that may have come since the moves were begun than there is
-        // room for. A block of which both wait was moved first.)
+        // (Before the unmappings: since the moves were announced, more of those may have come than
+        // there is room for. If a block has both, it was moved first.)
         self.notes.insert(self.moves, Note { key, cell, moved: Some(mapping) });
         self.moves += 1;
         true
@@ -341,18 +346,18 @@ impl Cells {
         self.moves_to_come = count;
     }
 
-    /// All moves are submitted: the notes are written.
+    /// All moves are submitted: writes the notes that wait.
     pub fn close_notes(&mut self) {
         self.moves_to_come = 0;
         self.close_notes = !self.notes.is_empty();
     }
 
-    /// A batch has taken notes.
+    /// Notes that a batch has taken notes.
     pub fn notes_taken(&mut self) {
         self.close_notes &= !self.notes.is_empty();
     }
 
-    /// The index is full: records must be forgotten soon, even if cells are free.
+    /// Notes that the index is full: records must be forgotten soon, even if cells are free.
     pub fn hurry(&mut self) {
         self.hurry = true;
     }
@@ -362,8 +367,8 @@ impl Cells {
         regions.pages_left() > self.needs(io.geometry.batch_entries_max)
     }
 
-    /// An event is about to be polled: it changes the known position of its block's record. Returns
-    /// whether a cell is free now.
+    /// Called when an event is about to be polled, which changes the position that its owner knows.
+    /// Returns whether this has freed a cell.
     pub fn hear(&mut self, event: &mut Event) -> bool {
         match event {
             Event::Record(RecordEvent::Moved {
@@ -396,7 +401,8 @@ impl Cells {
             let Limbo { cell, unmapped, .. } =
                 self.limbo.pop_front().expect("the list is not empty");
             match unmapped {
-                // It is free when its owner has heard of that: until then the index may lead readers there.
+                // The cell is free when the owner of the index polls this event: until then the
+                // index may lead readers there.
                 Some(key) => {
                     let position = self.position(cell);
                     io.tell(Event::Record(RecordEvent::Unmapped { key, position }));
@@ -414,7 +420,7 @@ impl Cells {
         progress
     }
 
-    /// Nothing will be written any more: waiting moves fail.
+    /// Fails the waiting moves: nothing will be written any more.
     pub fn fail(&mut self, error: IoError, io: &mut Io) {
         self.moves = 0;
         for note in self.notes.drain(..) {

@@ -30,18 +30,19 @@ use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 use std::collections::VecDeque;
 
-/// Which appends are complete, which are durable, and who waits.
+/// Which appends are complete, which are durable, and which callers wait.
 pub(crate) struct Commit {
     complete_serial: AppendSerial,
     complete_batch: BatchSequence,
     durable_serial: AppendSerial,
     durable_batch: BatchSequence,
-    /// A batch that a caller needs to be durable (see [`Log::make_durable`](crate::Log::make_durable)).
+    /// A batch that a caller needs to be durable (see
+    /// [`Log::make_durable`](crate::Log::make_durable)).
     awaited: BatchSequence,
-    /// Calls of `sync` (serial, ticket).
+    /// Waiting calls of `sync`: (serial, ticket).
     tickets: VecDeque<(AppendSerial, u64)>,
     in_flight: bool,
-    /// A sync has failed.
+    /// Whether a sync has failed.
     failed: bool,
     covers: Covers,
 }
@@ -70,7 +71,7 @@ impl Commit {
         }
     }
 
-    /// A caller waits until the append `serial` is durable.
+    /// Lets a caller wait until the append `serial` is durable.
     pub fn wait(&mut self, serial: AppendSerial, ticket: u64, io: &mut Io) {
         let at = self.tickets.iter().rposition(|t| t.0 <= serial).map_or(0, |before| before + 1);
         self.tickets.insert(at, (serial, ticket));
@@ -87,8 +88,8 @@ impl Commit {
         }
     }
 
-    /// The appends from `first` on were withdrawn, and `last` is the newest that is left: fails the callers
-    /// that wait for a withdrawn one.
+    /// The appends from `first` on were withdrawn, and `last` is the newest that is left. Fails the
+    /// callers that wait for a withdrawn one.
     pub fn withdraw(&mut self, first: AppendSerial, last: AppendSerial, io: &mut Io) {
         self.tickets.retain_mut(|(serial, ticket)| {
             if *serial >= first {
@@ -111,7 +112,7 @@ impl Commit {
         }
     }
 
-    /// A batch is complete with all before it.
+    /// Notes that a batch is complete together with all before it.
     pub fn complete(&mut self, serial: AppendSerial, batch: BatchSequence) {
         // The maximum matters only under sabotage, which changes the order.
         self.complete_serial = self.complete_serial.max(serial);
@@ -123,7 +124,7 @@ impl Commit {
         (self.complete_batch, self.durable_batch) = (end, durable);
     }
 
-    /// A caller needs the batch to be durable.
+    /// Notes that a caller needs the batch to be durable.
     pub fn await_batch(&mut self, sequence: BatchSequence) {
         self.awaited = self.awaited.max(sequence);
     }
@@ -139,7 +140,7 @@ impl Commit {
         self.in_flight
     }
 
-    /// Whether a sync has failed: a later one says nothing about earlier writes.
+    /// Whether a sync has failed. A later sync says nothing about the writes before the failed one.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
@@ -156,15 +157,15 @@ impl Commit {
         io.sync(LogOperation::Sync);
     }
 
-    /// The sync has ended. If it failed, nothing more will be durable.
+    /// Called when the sync has ended. If it failed, nothing more will be durable.
     pub fn end_sync(&mut self, result: Outcome) {
         assert!(self.in_flight, "no sync is in flight");
         self.in_flight = false;
         self.failed |= result.is_err();
     }
 
-    /// What the sync covered is durable: answers the callers. Returns whether a copy of the superblock
-    /// is among it.
+    /// Answers the callers whose appends the sync has made durable. Returns whether the sync
+    /// covered a copy of the superblock.
     pub fn take_durable(&mut self, superblock: &mut SuperblockWriter, io: &mut Io) -> bool {
         let mut covers = self.covers;
         if io.sabotage.is(Bug::SyncCoversTooMuch) {
@@ -177,7 +178,7 @@ impl Commit {
         covers.superblock
     }
 
-    /// A sync of a log that has latched has ended.
+    /// Called when a sync of a latched log has ended.
     pub fn salvage(&mut self, result: Outcome) {
         match result {
             Ok(()) => {
@@ -229,7 +230,7 @@ enum SuperblockStep {
     Idle,
     /// The first copy is being written.
     Writing,
-    /// It is written and needs a sync.
+    /// The first copy is written and needs a sync.
     Written,
     /// The second copy is being written.
     Mirroring,
@@ -284,13 +285,13 @@ pub(crate) struct SuperblockWriter {
     /// Generation known to be durable.
     durable_generation: SuperblockGeneration,
     step: SuperblockStep,
-    /// A copy is being written, or a former one erased.
+    /// Whether a copy is being written, or one of a former tier is being erased.
     in_flight: bool,
     /// The copy that the next (or current) update writes first.
     copy: u32,
     pages: u32,
-    /// The log is new: places where the second copy of a former tier may be, which are erased once
-    /// both new copies are written.
+    /// Only for a new log: byte offsets at which a former tier's second copy may lie. They are
+    /// erased once both new copies are written.
     to_erase: &'static [u64],
     /// Tail in the last encoded version.
     tail: RegionSequence,
@@ -331,13 +332,14 @@ impl SuperblockWriter {
         }
     }
 
-    /// The contents have changed; returns the version that will include the change.
+    /// Notes that the contents have changed; returns the version that will include the change.
     pub fn touch(&mut self) -> SuperblockVersion {
         self.wanted = self.encoded.next();
         self.wanted
     }
 
-    /// The log is new: erases the second copies of a former tier when both of its own are written.
+    /// For a new log: once both of its copies are written, erases the second copies of former
+    /// tiers.
     fn erase_former_copies(&mut self) {
         self.to_erase = &SECOND_COPIES_AT;
     }
@@ -347,7 +349,7 @@ impl SuperblockWriter {
         version <= self.encoded
     }
 
-    /// The last encoded version has become durable in one copy.
+    /// Notes that the last encoded version has become durable in one copy.
     pub fn note_durable(&mut self) {
         self.durable_generation = self.contents.generation;
         self.copy ^= 1;
@@ -358,7 +360,8 @@ impl SuperblockWriter {
         self.durable_generation
     }
 
-    /// The contents have changed, and a caller waits until they are durable in both copies.
+    /// Notes that the contents have changed, and that a caller waits until they are durable in both
+    /// copies.
     pub fn settle(&mut self) -> SuperblockVersion {
         self.settle = self.touch();
         self.settle
@@ -374,7 +377,7 @@ impl SuperblockWriter {
         self.copy = 1 - copy;
     }
 
-    /// Records of batches up to `sequence` are clean.
+    /// Declares the records of batches up to `sequence` clean.
     pub fn mark_clean(&mut self, sequence: BatchSequence, ticket: u64) {
         self.contents.clean_before = sequence;
         self.promise(SuperblockWaiter::Clean(ticket));
@@ -386,20 +389,22 @@ impl SuperblockWriter {
         self.promise(SuperblockWaiter::Bound(ticket));
     }
 
-    /// These stamps are durable on their stores.
+    /// Notes stamps that are durable on their backing stores.
     pub fn note_stamps(&mut self, stamps: &[NotedStamp]) {
         for &NotedStamp { volume, number, logged } in stamps {
             let mut bindings = self.contents.bindings.iter_mut();
             let Some(binding) = bindings.find(|b| b.volume == volume) else { continue };
             binding.stamp = binding.stamp.max(number);
-            // (An older store lacks more than the log holds, whatever goes there from now on.)
+            // (A copy of the store with an older stamp lacks more than the log holds, whatever
+            // happens from now on.)
             if logged && binding.logged == StampNumber::NONE && number == binding.stamp {
                 binding.logged = number;
             }
         }
     }
 
-    /// Data of the volume are about to bypass the log.
+    /// Notes that data of the volume are about to bypass the log; `BypassNoted` follows once this
+    /// is durable.
     pub fn note_bypass(&mut self, volume: Volume) {
         let binding = self.contents.bindings.iter_mut().find(|b| b.volume == volume);
         binding.into_iter().for_each(|b| b.logged = StampNumber::NONE);
@@ -421,7 +426,7 @@ impl SuperblockWriter {
         }
     }
 
-    /// No record of these volumes up to batch `last` counts.
+    /// Voids all records of these volumes up to batch `last`.
     pub fn void(&mut self, volumes: impl Iterator<Item = Volume>, last: BatchSequence) {
         let bindings = &mut self.contents.bindings;
         for volume in volumes {
@@ -432,7 +437,7 @@ impl SuperblockWriter {
         }
     }
 
-    /// An event says when the latest change is durable.
+    /// Emits `Bound` once the latest change is durable.
     pub fn promise_bound(&mut self, ticket: u64) {
         self.promise(SuperblockWaiter::Bound(ticket));
     }
@@ -471,7 +476,7 @@ impl SuperblockWriter {
         true
     }
 
-    /// Encodes the contents, with what the other parts say.
+    /// Encodes the contents, together with the state of the other parts.
     pub fn encode(&mut self, described: &Described<'_>, io: &mut Io) {
         let &Described { placement: Placement { regions, batches, .. }, commit, activity } =
             described;
@@ -494,10 +499,11 @@ impl SuperblockWriter {
         self.pages = bytes as u32 / io.geometry.page_size;
     }
 
-    /// Erases the next second copy of a former tier, whose pages may have had another size. Nothing
-    /// else of this log may ever be written there, and if the first copy is damaged one day, the
-    /// former tier's copy must not be taken for it. That first copy is durable by now, so a cut in
-    /// the middle leaves this log; an earlier cut leaves the former tier unchanged.
+    /// Erases the next place where a former tier, perhaps with another page size, may have its
+    /// second copy. This log may never write to that place, and if its first copy is damaged one
+    /// day, the former tier's copy must not be taken for its own. The log's first copy is durable
+    /// by now, so a power cut during the erasure leaves this log; an earlier cut leaves the former
+    /// tier unchanged.
     fn erase_former(&mut self, io: &mut Io) -> bool {
         let (page_size, copy_pages) = (io.geometry.page_size, io.geometry.superblock_pages);
         let used = self.pages;
@@ -531,12 +537,12 @@ impl SuperblockWriter {
         self.write(LogOperation::Superblock, io);
     }
 
-    /// The write of a copy, or the erasing of a former one, has ended.
+    /// Called when the write of a copy, or the erasure of a former one, has ended.
     pub fn write_ended(&mut self) {
         self.in_flight = false;
     }
 
-    /// It has ended well: erases the next former copy, or goes on.
+    /// The write or erasure has succeeded: erases the next former copy, or advances the update.
     pub fn written(&mut self, io: &mut Io) {
         if self.step == SuperblockStep::Mirroring && self.erase_former(io) {
             return;
@@ -553,7 +559,8 @@ impl SuperblockWriter {
         }
     }
 
-    /// The update is durable in its first copy. Returns its version, and the tail that it names.
+    /// Called when the update is durable in its first copy. Returns its version, and the tail that
+    /// it names.
     pub fn first_copy_durable(&mut self, io: &mut Io) -> (SuperblockVersion, RegionSequence) {
         self.durable = self.encoded;
         self.note_durable();

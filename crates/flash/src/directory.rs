@@ -34,7 +34,7 @@ pub(crate) struct Directories {
     /// The region whose batches are becoming complete.
     open: Option<Named>,
     contents: RegionContents,
-    /// There was no room for all entries.
+    /// Whether there was no room for all entries.
     overflown: bool,
     /// The directory being written, and whether its buffer holds it already.
     writing: Option<Named>,
@@ -159,7 +159,7 @@ impl Directories {
         header.encode(&self.written, io.geometry.page_size, &mut io.buffers[buffer]);
     }
 
-    /// The write of a directory has ended.
+    /// Called when the write of a directory has ended.
     pub fn written(&mut self, result: Outcome, regions: &mut Regions) {
         let named = self.writing.take().expect("a directory is being written");
         regions.directory_under_way = None;

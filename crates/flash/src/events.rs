@@ -1,5 +1,5 @@
-//! The events of the log. They are grouped by what they are about, so that their owner can pass each
-//! group on and match it completely.
+//! The events of the log. They are grouped by subject, so that the owner of the log can pass each
+//! group on and match it exhaustively.
 
 use crate::key::{BlockKey, Position, RegionIndex};
 use crate::types::{ExtentId, LogError, Record, RecoveryReport};
@@ -9,36 +9,37 @@ use forebay_effect::{IoError, Outcome};
 /// Events of the log, in the order in which they became true.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// What became of a record or of a mapping.
+    /// The outcome for a record or a mapping.
     Record(RecordEvent),
     /// The answer to `mark_active` or `void_record`.
     Mark {
-        /// As given.
+        /// As passed by the caller.
         ticket: u64,
         /// The answer.
         answer: MarkAnswer,
     },
-    /// What a start gives, and how it ends.
+    /// A record that a start has found, or the end of the start.
     Start(StartEvent),
-    /// The end of what a part of the log's owner has asked for.
+    /// The answer to a request of the log's owner.
     Answer {
-        /// As given.
+        /// As passed by the caller.
         ticket: u64,
-        /// What was asked for.
+        /// The kind of request.
         kind: AnswerKind,
-        /// How it ended.
+        /// The result.
         result: Outcome,
     },
-    /// Data of the volume may bypass the log from now on: this is durably noted.
+    /// The answer to `note_bypass`. On success, data of the volume may bypass the log from now on:
+    /// the superblock durably notes this.
     BypassNoted {
         /// The volume.
         volume: Volume,
-        /// How it ended.
+        /// The result.
         result: Outcome,
     },
     /// Release all records in the region, then call `region_released`.
     Reclaim {
-        /// Region number, as `Log::region_of` gives it.
+        /// Region number, as `Log::region_of` returns it.
         region: RegionIndex,
     },
     /// A region given to `region_released` is free: the advanced tail is durable. The owner of the
@@ -48,9 +49,10 @@ pub enum Event {
         /// Region number.
         region: RegionIndex,
     },
-    /// The table of active extents is full. Make the backing store of this extent's volume durable,
-    /// with one sync that begins from now on (writes that are in flight then do not matter), then call
-    /// `extent_released`. Until then the extent stays marked. If the sync fails, call `hold_extents`.
+    /// The table of active extents is full. Make the backing store of this extent's volume durable
+    /// with one sync that is issued after this event (it need not cover writes in flight at that
+    /// time), then call `extent_released`. Until then the extent stays marked. If the sync fails,
+    /// call `hold_extents`.
     Retire {
         /// Pass this to `extent_released`.
         extent: ExtentId,
@@ -64,12 +66,12 @@ pub enum Event {
     },
 }
 
-/// What became of a record or of a mapping; see [`Event::Record`].
+/// The outcome for a record or a mapping; see [`Event::Record`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordEvent {
     /// The record is on flash (durable after the next sync). These events are in log order.
     Appended {
-        /// As given.
+        /// As passed by the caller.
         ticket: u64,
         /// Where its payload starts; [`Position::NONE`] for a tombstone.
         position: Position,
@@ -78,7 +80,7 @@ pub enum RecordEvent {
     },
     /// The record is not on flash; the log has latched as failed. Its frame is free again.
     AppendFailed {
-        /// As given.
+        /// As passed by the caller.
         ticket: u64,
         /// Why.
         error: IoError,
@@ -89,22 +91,22 @@ pub enum RecordEvent {
     /// [`Log::take_back`]: crate::Log::take_back
     /// [`Log::reinsert`]: crate::Log::reinsert
     AppendRefused {
-        /// As given.
+        /// As passed by the caller.
         ticket: u64,
     },
     /// A mapping given to `remap` is in the journal again (durable after the next sync).
     Moved {
-        /// As given.
+        /// As passed by the caller.
         ticket: u64,
-        /// As given.
+        /// As passed by the caller.
         key: BlockKey,
-        /// As given.
+        /// As passed by the caller.
         position: Position,
-        /// The region where it was.
+        /// The region that held the mapping before.
         from: RegionIndex,
-        /// The region where it is; `region_of` returns it too, from now on.
+        /// The region that holds it now; `region_of` returns this region from now on.
         region: RegionIndex,
-        /// How it ended.
+        /// The result.
         result: Outcome,
     },
     /// A record given to `unmap` is durably forgotten. The owner of an index forgets it only now,
@@ -117,17 +119,19 @@ pub enum RecordEvent {
     },
 }
 
-/// The answer to a request for a mark, or for a block's records to be void; see [`Event::Mark`].
+/// The answer to a request to mark an extent or to void a block's records; see [`Event::Mark`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MarkAnswer {
-    /// The extent is durably marked, and the block's record on flash is stale. The block may be
-    /// written directly now, or a record appended of what its store holds: see
-    /// [`Log::mark_active`](crate::Log::mark_active). Or it is not marked, because the log has failed.
+    /// On success, the extent is durably marked, and the block's record on flash is stale. The
+    /// block may now be written directly, or a record with the data of its backing store appended:
+    /// see [`Log::mark_active`](crate::Log::mark_active). An error means that the log has failed
+    /// and the extent is not marked.
     Active(Outcome),
-    /// The extent is not marked, and gets no place in the table: see `hold_extents`. Call `void_record`
-    /// before the block is written directly.
+    /// The extent is not marked and will get no place in the table: see `hold_extents`. Call
+    /// `void_record` before you write the block directly.
     Unmarked,
-    /// No record of the block given to `void_record` counts any more, durably; or the log has failed.
+    /// On success, all records of the block given to `void_record` are durably void. An error means
+    /// that the log has failed.
     RecordVoid(Outcome),
 }
 
@@ -138,7 +142,7 @@ impl MarkAnswer {
     }
 }
 
-/// What a start gives, and how it ends; see [`Event::Start`].
+/// A record that a start has found, or the end of the start; see [`Event::Start`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StartEvent {
     /// Recovery found this record; a later record or tombstone of the same block replaces it.
@@ -155,17 +159,17 @@ pub enum StartEvent {
     Failed(LogError),
 }
 
-/// What an [`Event::Answer`] answers; it happened only if the result is good.
+/// What an [`Event::Answer`] answers. The descriptions below hold only if the result is `Ok`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnswerKind {
-    /// Everything appended before the call is durable, or never will be.
+    /// Everything that the call covers is durable, or has been withdrawn.
     Synced,
     /// Records appended before the call are durably declared clean.
     CleanMarked,
     /// The table of bound volumes, or what `seal` changed in it, is durable.
     Bound,
-    /// The records of the volumes given to `void` durably no longer count, by both copies of the
-    /// superblock.
+    /// The records of the volumes given to `void` durably no longer count, according to both copies
+    /// of the superblock.
     Voided,
 }
 
@@ -175,7 +179,8 @@ mod tests {
 
     #[test]
     fn the_groups_of_events_cost_no_memory() {
-        // The queue of events is sized for all frames. The tag of the largest group serves for all.
+        // The event queue has room for all frames, so the size of an event matters. The groups
+        // share the tag of the largest one.
         assert_eq!(size_of::<Event>(), size_of::<StartEvent>());
         assert_eq!(size_of::<StartEvent>(), size_of::<LogError>());
     }

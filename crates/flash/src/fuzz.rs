@@ -1,4 +1,4 @@
-//! Fuzz targets as plain functions: each takes any bytes and must return.
+//! Fuzz targets as plain functions: each accepts any bytes and must return.
 
 use crate::events::{Event, StartEvent};
 use crate::format::batch::BatchHeader;
@@ -37,8 +37,8 @@ pub fn decode(bytes: &[u8]) {
     let _ = DirectoryHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut RegionContents::default());
 }
 
-/// Checks and recovers a device that holds these bytes (followed by zeroes), with the geometry that
-/// it stores, if that fits. Returns the number of events, which is finite.
+/// Checks and recovers a device that holds these bytes (followed by zeroes). Uses the stored
+/// geometry if it fits. Returns the number of events, which is finite.
 pub fn recover(bytes: &[u8]) -> usize {
     let mut device = bytes.to_vec();
     device.resize(GEOMETRY.device_bytes() as usize, 0);

@@ -57,7 +57,7 @@ pub struct Geometry {
     pub active_extents_max: u32,
 }
 
-/// Why a geometry cannot work.
+/// Why a geometry is invalid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -140,8 +140,8 @@ impl Geometry {
         Ok(g)
     }
 
-    /// Divides the device in the same way, with pages of `page_size` bytes and regions of `region` bytes, for a
-    /// device of `size` bytes, in the *log* layout (like all default divisions of this module).
+    /// This geometry with pages of `page_size` bytes and regions of `region` bytes, for a device of
+    /// `size` bytes. It must be of the *log* layout, like all default geometries of this module.
     #[must_use]
     pub fn with_pages(self, size: u64, page_size: u32, region: u32) -> Geometry {
         let mut g = Geometry { page_size, ..self };
@@ -153,11 +153,11 @@ impl Geometry {
         g
     }
 
-    /// With directories as large as regions of this size need: for as many entries as there are
-    /// pages, or twice as many as there are whole blocks. (A region with more entries, because many
-    /// are tombstones or parts of blocks, gets no directory.) No directories if one would take more
-    /// than a thirty-second of a region, nor in the *slots* layout, whose journal contains only
-    /// entries.
+    /// This geometry with directories of the size that its regions need: room for one entry for
+    /// each page, or for two for each whole block if that is less. (A region with more entries,
+    /// because many are tombstones or parts of blocks, gets no directory.) No directories if one
+    /// would take more than a thirty-second of a region, nor in the *slots* layout, whose journal
+    /// contains only entries.
     #[must_use]
     pub const fn with_directories(self) -> Geometry {
         let blocks = 2 * (self.region_pages / self.block_pages()) as usize;
@@ -172,8 +172,8 @@ impl Geometry {
         Geometry { directory_pages: if none { 0 } else { directory_pages }, ..self }
     }
 
-    /// Divides the device for the *slots* layout on a device of `size` bytes: a journal with room for
-    /// more than three mappings of all cells (two mappings, plus free regions), in regions of
+    /// Divides the device for the *slots* layout on a device of `size` bytes: a journal with room
+    /// for more than three mappings of all cells (two mappings, plus free regions), in regions of
     /// `region_pages` or a sixteenth of the journal, and cells in the rest.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ impl Geometry {
         let cell = u64::from(self.block_pages());
         let most = (room / cell).min(u64::from(u32::MAX >> 1));
         let journal = 3 * most.div_ceil(u64::from(self.batch_entries_max));
-        // Whole pages of 4 KiB, so that cells begin at one.
+        // A multiple of 4 KiB, so that cells are aligned to 4 KiB.
         let whole = (4096 / self.page_size).max(1);
         let most = REGION_BYTES_MAX / self.page_size;
         let region_pages = region_pages
@@ -208,8 +208,8 @@ impl Geometry {
     /// numbers. If regions keep their shape, so do their directories; otherwise directories are as
     /// [large](Geometry::with_directories) as the regions need.
     ///
-    /// The log refuses a geometry with other numbers than the stored ones, so a caller that does not
-    /// know the stored numbers converts its geometry first, and builds everything else from the
+    /// The log refuses a geometry with other numbers than the stored ones, so a caller that does
+    /// not know the stored numbers converts its geometry first, and builds everything else from the
     /// result. The caller checks whether the result has this run's block size and layout, and fits
     /// the device.
     ///
@@ -241,7 +241,7 @@ impl Geometry {
         if is_valid(&g) { Ok(g) } else { Err(LogError::SuperblockDamaged) }
     }
 
-    /// How records are placed.
+    /// The layout of records on flash.
     pub const fn layout(&self) -> Layout {
         if self.slots == 0 { Layout::Log } else { Layout::Slots }
     }
@@ -317,8 +317,8 @@ impl Geometry {
         check(self.pages() <= POSITIONS_MAX, "more pages than a position can address")
     }
 
-    /// Regions kept free for records carried on from a region being reclaimed, in the log layout:
-    /// enough for all of it in the smallest batches, unless there are few regions.
+    /// Log layout: regions kept free for records carried from a region being reclaimed. They hold a
+    /// whole region even in the smallest batches, unless there are few regions.
     pub const fn regions_kept(&self) -> u32 {
         match (self.slots, self.regions) {
             (0, 0..8) => 1,
@@ -353,7 +353,7 @@ impl Geometry {
     }
     /// Pages of a payload with these valid granules.
     pub const fn payload_pages(&self, valid: Granules) -> u32 {
-        // Pages are a power of two, which the processor divides by faster when told so.
+        // A shift, because the compiler does not know that the page size is a power of two.
         (self.payload_bytes(valid) + self.page_size - 1) >> self.page_size.trailing_zeros()
     }
     /// Pages of a whole block.
@@ -364,7 +364,7 @@ impl Geometry {
     pub const fn extent_blocks(&self) -> u64 {
         self.extent_bytes / self.block_size as u64
     }
-    /// First page behind the superblock copies.
+    /// First page after the superblock copies.
     pub const fn first_region_page(&self) -> u32 {
         self.superblock_pages * SUPERBLOCK_COPIES
     }
@@ -372,7 +372,7 @@ impl Geometry {
     pub const fn pages(&self) -> u64 {
         self.first_cell_page() + self.slots as u64 * self.block_pages() as u64
     }
-    /// First page behind the regions.
+    /// First page after the regions.
     pub const fn first_cell_page(&self) -> u64 {
         self.first_region_page() as u64 + self.regions as u64 * self.region_pages as u64
     }

@@ -1,5 +1,5 @@
-//! What all parts of the log share: the shape of the device, the metadata buffers, the counters, and the
-//! effects and events that go out. It decides nothing.
+//! State that all parts of the log share: the geometry, the metadata buffers, the counters, and the
+//! queues of outgoing effects and events. This module makes no decisions.
 
 use crate::events::Event;
 use crate::geometry::Geometry;
@@ -18,17 +18,19 @@ pub(crate) const SUPERBLOCK_OTHER: usize = 1;
 /// The first of the batches' buffers.
 pub(crate) const BATCH_BUFFERS: usize = 2;
 
-/// See the module.
+/// The shared state; see the module documentation.
 pub(crate) struct Io {
     pub geometry: Geometry,
     pub uuid: [u8; 16],
-    /// The epoch of this run, from the moment when recovery has ended.
+    /// The epoch of this run; valid once recovery has ended.
     pub epoch: u64,
     pub stats: LogStats,
     pub sabotage: Sabotage,
-    /// There are no bytes: payloads have no checksums (they are 0), and writes have no memory operands.
+    /// Whether the driver runs without bytes: payload checksums are 0, and writes have no memory
+    /// operands.
     pub without_bytes: bool,
-    /// The metadata buffers, by number: the superblock's, the batches', the directory's, recovery's.
+    /// The metadata buffers, by number: the superblock's, the batches', the directory's,
+    /// recovery's.
     pub buffers: Vec<Box<[u8]>>,
     effects: EffectQueue,
     events: VecDeque<Event>,
@@ -57,7 +59,7 @@ impl Io {
         self.effects.leave_out_segments();
     }
 
-    /// The metadata buffer that directories are written from; recovery's are behind it.
+    /// The metadata buffer from which directories are written. Recovery's buffers follow it.
     pub fn directory_buffer(&self) -> usize {
         BATCH_BUFFERS + self.geometry.inflight_batches_max as usize
     }
@@ -76,13 +78,14 @@ impl Io {
         self.events.pop_front()
     }
 
-    /// The event after `n` others.
+    /// The queued event that has `n` others before it.
     #[inline]
     pub fn upcoming_event(&self, n: usize) -> Option<&Event> {
         self.events.get(n)
     }
 
-    /// Starts over at the beginning of the queue of events, which is large: its beginning is still near.
+    /// If the event queue is empty, restarts it at the start of its memory: the queue is large, and
+    /// its start is more likely to be in the processor's caches.
     pub fn rewind_events(&mut self) {
         if self.events.is_empty() {
             self.events.clear();
@@ -112,14 +115,14 @@ impl Io {
         self.add_void(bytes - self.geometry.payload_bytes(valid));
     }
 
-    /// Adds bytes of no meaning to the next write.
+    /// Adds padding to the next write; its contents do not matter.
     pub fn add_void(&mut self, length: u32) {
         if length != 0 {
             self.segments.push(Segment { place: Place::Void, length });
         }
     }
 
-    /// Issues a write of what was added.
+    /// Issues a write of the segments added so far.
     pub fn write(&mut self, operation: LogOperation, page: u32, pages: u32) {
         let page_size = self.geometry.page_size;
         let length = pages * page_size;

@@ -24,8 +24,8 @@ impl BlockKey {
     /// Block number `block` of a volume.
     ///
     /// # Panics
-    /// If `block` needs more than 48 bits; volumes are checked for size when they are bound. If the volume's number
-    /// needs more than 16.
+    /// If `block` needs more than 48 bits (volumes are checked for size when they are bound), or
+    /// the volume's number more than 16.
     pub const fn new(volume: Volume, block: u64) -> Self {
         assert!(volume.0 <= u16::MAX as u32, "a volume's number needs more than 16 bits");
         assert!(block < Self::BLOCKS_MAX, "a block number needs more than 48 bits");
@@ -47,8 +47,8 @@ impl fmt::Display for BlockKey {
     }
 }
 
-/// Where a record's payload starts on the flash device, as a page number from the start of the
-/// device. `Log::byte_offset` converts it to bytes.
+/// The place on the flash device where a record's payload starts, as a page number from the start
+/// of the device. `Log::byte_offset` converts it to bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position(pub u32);
 
@@ -62,14 +62,15 @@ impl Position {
     }
 }
 
-/// The number of a region on the flash device, from 0 on. A [`RegionSequence`](crate::RegionSequence)
-/// numbers the uses of regions instead. It prints as the bare number, also in debug output.
+/// The number of a region on the flash device, from 0 on. A
+/// [`RegionSequence`](crate::RegionSequence) numbers the uses of regions instead. It prints as the
+/// bare number, also in debug output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct RegionIndex(pub u32);
 
 impl RegionIndex {
-    /// Its index in a list of all regions.
+    /// This number as an index into a list of all regions.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize

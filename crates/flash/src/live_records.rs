@@ -21,11 +21,11 @@ pub(crate) struct LiveRecord {
     order: u64,
 }
 
-/// See the module.
+/// The newest record of each block; see the module documentation.
 pub(crate) struct LiveRecords {
-    /// By cell.
+    /// Indexed by cell.
     records: Vec<Option<LiveRecord>>,
-    /// Cells, at or after the places of their blocks' hashes.
+    /// Cells, each at or after the place that the hash of its block names.
     table: Vec<u32>,
     /// Number of records ever inserted.
     applied: u64,
@@ -62,7 +62,7 @@ impl LiveRecords {
         self.records[cell as usize].as_ref().expect("the table has cells with records").entry.key
     }
 
-    /// The place of the block's cell in the table, or the place where it would be.
+    /// The place of the block's cell in the table, or where it would be inserted.
     fn place_of(&self, key: BlockKey) -> usize {
         let mut place = self.home(key);
         while self.table[place] != EMPTY && self.key_in(self.table[place]) != key {
@@ -77,7 +77,7 @@ impl LiveRecords {
         if cell == EMPTY { None } else { self.records[cell as usize].as_ref() }
     }
 
-    /// Forgets the record of a block, if there is one.
+    /// Removes the record of a block, if there is one.
     pub fn remove(&mut self, key: BlockKey) {
         let mut hole = self.place_of(key);
         let cell = self.table[hole];
@@ -85,7 +85,7 @@ impl LiveRecords {
             return;
         }
         self.records[cell as usize] = None;
-        // What may stand in the hole moves there, so that no search ends before what it looks for.
+        // Entries that may stand in the hole are moved there, so that no search ends too early.
         let mut place = hole;
         loop {
             place = self.next(place);
@@ -106,7 +106,7 @@ impl LiveRecords {
         self.table[hole] = EMPTY;
     }
 
-    /// Inserts a record: older records of its block, or in its cell, no longer count.
+    /// Inserts a record: any older record of its block, or in its cell, no longer counts.
     pub fn put(
         &mut self,
         entry: &BatchEntry,
@@ -115,7 +115,7 @@ impl LiveRecords {
         verified: bool,
     ) {
         self.remove(entry.key);
-        // Two owners of a cell there are only if what forgot the first was damaged.
+        // A cell has two owners only if the entry that removed the first one was damaged.
         if let Some(first) = &self.records[entry.cell as usize] {
             self.remove(first.entry.key);
         }
@@ -129,7 +129,7 @@ impl LiveRecords {
 
     /// The cells with records, in the order of insertion.
     pub fn in_order(&self) -> Vec<u32> {
-        // The journal is at most a few times as long as the list of what is left of it.
+        // The journal is at most a few times as long as the list of the records that remain.
         let mut cells = vec![EMPTY; self.applied as usize + 1];
         for (cell, record) in (0..).zip(&self.records) {
             if let Some(found) = record {
@@ -173,7 +173,7 @@ mod tests {
         BatchEntry { key, kind: EntryKind::Data, valid, dirty, offset: 0, cell, checksum }
     }
 
-    /// Random records and removals, against maps that say the same in the plainest way.
+    /// Compares random insertions and removals with plain maps.
     #[test]
     fn a_record_counts_until_a_newer_one_has_its_block_or_its_cell() {
         for cells in [1, 7, 64] {

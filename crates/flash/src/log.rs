@@ -1,10 +1,10 @@
 //! The flash log: the public machine.
 //!
 //! `Log` owns the parts and decides nothing that one part can decide alone. This file has the calls
-//! that change the log, and `queries.rs` those that do not. `pump.rs` has the driver's calls and the
-//! order in which the parts take their turns, and `phases.rs` the steps of a start and of a stop. Each
-//! part is a type with its own state in a sibling module; the parameters of the type's methods show
-//! which other parts it needs.
+//! that change the log, and `queries.rs` those that do not. `pump.rs` has the driver's calls and
+//! the order in which the parts take their turns, and `phases.rs` the steps of a start and of a
+//! stop. Each part is a type with its own state in a sibling module; the parameters of the type's
+//! methods show which other parts it needs.
 
 mod phases;
 mod pump;
@@ -42,24 +42,24 @@ use phases::LogPhase;
 /// to the last `Synced`. Regions are reclaimed strictly in the order in which they were filled,
 /// so an older record of a block never outlives a newer one.
 ///
-/// **Failure.** After a failed write or sync the log latches: it takes nothing more, every
-/// waiting or later call ends with the error, and records already on flash stay readable. What can
-/// still be done is in `remains.rs`.
+/// **Failure.** After a failed write or sync the log latches: it accepts no more appends, every
+/// waiting or later call ends with the error, and records already on flash stay readable.
+/// `remains.rs` has what can still be done.
 ///
-/// **Direct writes** (write-through, where every record is clean): before a block is written to
-/// its backing store past the log, its extent must be marked ([`mark_active`](Log::mark_active)).
-/// Until the write has ended, no record of the block may be appended. After an unclean stop, clean
-/// records in marked extents are not trusted. Where records may be dirty, append a tombstone (or the newer record) and sync
-/// instead.
+/// **Direct writes** (write-through, where every record is clean): before a block is written to its
+/// backing store past the log, its extent must be marked ([`mark_active`](Log::mark_active)). Until
+/// the write has ended, no record of the block may be appended. After an unclean stop, clean
+/// records in marked extents are not trusted. Where records may be dirty, append a tombstone (or
+/// the newer record) and sync instead.
 ///
-/// A metadata buffer named by a write is to be asked for ([`meta`](Log::meta)) between the poll of
-/// the write and its completion: headers are encoded when they are first asked for.
+/// The driver must request each metadata buffer that a write names ([`meta`](Log::meta)) after it
+/// has polled the write and before it completes it: the log encodes headers on the first request.
 pub struct Log {
     options: Options,
     phase: LogPhase,
-    /// `stop` was called before the log was ready.
+    /// Whether `stop` was called before the log was ready.
     stop_wanted: bool,
-    /// Why nothing is written any more.
+    /// The error with which the log latched.
     error: Option<IoError>,
     io: Io,
     placement: Placement,
@@ -102,8 +102,8 @@ impl Log {
         }
     }
 
-    /// Formats, recovers or checks. `Recovered` and `RecoveredTombstone` events in log order,
-    /// then `Ready` or `Failed` follow.
+    /// Formats, recovers or checks the log. `Recovered` and `RecoveredTombstone` events in log
+    /// order, then `Ready` or `Failed` follow.
     ///
     /// # Panics
     /// If the log was started before, or a format binds more volumes than the superblock holds.
@@ -124,7 +124,8 @@ impl Log {
     /// the log has failed, and [`RecordEvent::AppendRefused`] that the record was taken back.
     ///
     /// # Panics
-    /// If the record has granules that a block does not have, or in the slots layout lost ones ([`Append::dirty`]).
+    /// If the record has granules that a block does not have, or in the slots layout lost ones
+    /// ([`Append::dirty`]).
     pub fn append(&mut self, append: Append) {
         let refusal = self.refusal();
         let Some(queued) = Queued::admit(&append, refusal, &mut self.io) else { return };
@@ -133,9 +134,10 @@ impl Log {
         if append.urgent {
             self.placement.queue.close();
         }
-        // Only a batch formed, or a region sealed for want of room, lets anything else go on.
+        // The other parts can make progress only if a batch was formed, or a region sealed for lack
+        // of room.
         let head = self.placement.regions.head;
-        // (And for want of cells, those in limbo are freed.)
+        // (If cells are short, the pump frees those in limbo.)
         if self.pump_batches()
             || self.placement.regions.head != head
             || self.placement.cells.is_short()
@@ -151,8 +153,8 @@ impl Log {
     }
 
     /// `Synced` follows once everything appended before this call is durable. Closes the open
-    /// batch. The sync fails if a dirty record was withdrawn ([`Log::take_back`]) and that event
-    /// has not been polled: for its owner the record is still appended.
+    /// batch. The sync fails if a dirty record was withdrawn ([`Log::take_back`]) and its
+    /// `AppendRefused` event has not been polled: the record's owner still considers it appended.
     pub fn sync(&mut self, ticket: u64) {
         let taken_back = self.placement.queue.owes_refusals();
         if let Some(error) = self.refusal().or(taken_back.then_some(IoError::Device)) {
@@ -172,7 +174,7 @@ impl Log {
     /// [`Log::sync`] it does not wait for queued appends, which may wait for a region.
     pub fn sync_written(&mut self, ticket: u64) {
         let refusal = match self.phase {
-            // What waits to be written may wait for what this sync is for.
+            // While the log drains, its queued appends may depend on this sync.
             LogPhase::Draining => self.error,
             _ => self.refusal().filter(|_| !self.is_salvaged()),
         };
@@ -181,7 +183,7 @@ impl Log {
             return;
         }
         if self.is_salvaged() {
-            // Nothing was written since.
+            // Nothing has been written since the salvage.
             return self.io.tell(Event::Answer {
                 ticket,
                 kind: AnswerKind::Synced,
@@ -204,11 +206,11 @@ impl Log {
         self.pump();
     }
 
-    /// Nothing in the region is needed any more: every block in it is clean with its backing store
-    /// durable, or dropped, or superseded by a record whose `Appended` event has been polled. (A
-    /// newer version that is only in DRAM, or whose append is not complete, supersedes nothing.) No
-    /// read of the region is in flight. The log makes the superseding records durable, then the
-    /// advanced tail, then reuses the region.
+    /// Declares that nothing in the region is needed any more: every block in it is clean with its
+    /// backing store durable, or dropped, or superseded by a record whose `Appended` event has been
+    /// polled. (A newer version that is only in DRAM, or whose append is not complete, supersedes
+    /// nothing.) No read of the region may be in flight. The log makes the superseding records
+    /// durable, then the advanced tail, then reuses the region.
     ///
     /// # Panics
     /// If the region is not being reclaimed.
@@ -217,20 +219,20 @@ impl Log {
         self.pump();
     }
 
-    /// The owner of the index has forgotten the region of an [`Event::RegionFreed`]: the log may
-    /// write to it. Regions are forgotten in the order of those events.
+    /// Declares that the owner of the index has forgotten the region of an [`Event::RegionFreed`]:
+    /// the log may write to it. Regions must be forgotten in the order of those events.
     ///
     /// # Panics
-    /// If it is not the oldest region that was freed and is not forgotten.
+    /// If it is not the oldest freed region that has not been forgotten yet.
     pub fn region_forgotten(&mut self, region: RegionIndex) {
         self.placement.regions.forget(region);
         self.pump();
     }
 
     /// Appends a remaining record of a region that is being reclaimed, so that the region can be
-    /// released. It goes before all appends that are not in a batch yet and, since they may wait
-    /// for that region, has reserved room. Only in the log layout. (A record that is already in a
-    /// batch would precede it in the log: see [`Log::is_waiting`].)
+    /// released. The record precedes all appends that are not in a batch yet. Those may wait for
+    /// that region, so the record uses reserved room. Only in the log layout. (A record that is
+    /// already in a batch would precede it in the log: see [`Log::is_waiting`].)
     ///
     /// # Panics
     /// As [`Log::append`].
@@ -239,7 +241,7 @@ impl Log {
             !self.io.geometry.has_slots(),
             "in the slots layout, cells are not reclaimed with a region"
         );
-        // (What waits to be written when the log is stopped may wait for that region.)
+        // (While the log stops, its queued appends may wait for that region.)
         let draining = matches!(self.phase, LogPhase::Draining);
         let refusal = if draining { self.error } else { self.refusal() };
         let Some(queued) = Queued::admit(&append, refusal, &mut self.io) else { return };
@@ -248,10 +250,10 @@ impl Log {
         self.pump();
     }
 
-    /// Appends a clean record of a region that is being reclaimed again, because it is worth
-    /// keeping. Works like [`Log::carry`], but only while there is room that nothing else may need;
-    /// otherwise [`RecordEvent::AppendRefused`] follows. The region must not be released before one of
-    /// the events.
+    /// Appends a clean record again because it is worth keeping, although its region is being
+    /// reclaimed. Works like [`Log::carry`], but only while there is room that nothing else may
+    /// need; otherwise [`RecordEvent::AppendRefused`] follows. The region must not be released
+    /// before the event for the record.
     ///
     /// # Panics
     /// As [`Log::carry`].
@@ -261,7 +263,7 @@ impl Log {
             "in the slots layout, cells are not reclaimed with a region"
         );
         let ticket = append.ticket;
-        // (What was written past the log is newer than any record that stands there.)
+        // (If the record is stale, the block has been written past the log since.)
         let stale = self.activity.is_stale(append.key);
         if self.error.is_none() && (stale || !matches!(self.phase, LogPhase::Running)) {
             return self.io.tell(Event::Record(RecordEvent::AppendRefused { ticket }));
@@ -280,8 +282,8 @@ impl Log {
     }
 
     /// Withdraws the appends that wait to be written: [`RecordEvent::AppendRefused`] follows for
-    /// each, and syncs that cover a dirty one fail. A record that a withdrawn append would have superseded
-    /// is stale again. For a caller that has waited too long for room.
+    /// each, and syncs that cover a dirty one fail. A stale record that a withdrawn append would
+    /// have superseded is stale again. For a caller that has waited too long for room.
     pub fn take_back(&mut self) {
         let p = &mut self.placement;
         p.queue.take_back(&p.batches, &mut self.commit, &mut self.activity, &mut self.io);
@@ -330,10 +332,10 @@ impl Log {
         p.cells.remap(mapping, &p.batches, &mut self.io)
     }
 
-    /// Slots layout: the owner is about to submit `count` mappings to `remap`, and waits for
-    /// nothing before that. Room is kept for them until [`Log::close_notes`]; until then, only full
-    /// batches of the submitted ones are written. (There is one owner at a time: a cache with this
-    /// layout has one shard.)
+    /// Slots layout: announces that the owner will submit `count` mappings to `remap`, without
+    /// waiting for anything else first. Room is kept for them until [`Log::close_notes`]; until
+    /// then, only full batches of the submitted ones are written. (There is one owner at a time: a
+    /// cache with this layout has one shard.)
     pub fn expect_moves(&mut self, count: u32) {
         self.placement.cells.expect_moves(count);
         self.pump();
@@ -347,15 +349,16 @@ impl Log {
 
     /// Requests permission for a step of block `key`: to write it directly to its backing store, or
     /// to append a clean record whose data are in the backing store but may not be durable there.
-    /// `Active` follows once its extent is durably marked, which may be at once; then the block's record
-    /// on flash is stale. No record of the block may be appended before.
+    /// `Active` follows once its extent is durably marked, which may be at once; then the block's
+    /// record on flash is stale. No record of the block may be appended before.
     ///
-    /// The mark is good for the call in which the event is taken: the owner forgets the record (or calls
-    /// [`Log::poison`]) and issues the write, or appends the new record. The extent may leave while that
-    /// write is in flight; `activity.rs` says why this is safe.
+    /// The mark is valid only within the call in which the owner takes the event: the owner forgets
+    /// the record (or calls [`Log::poison`]) and issues the write, or appends the new record. The
+    /// extent may leave the table while that write is in flight; `activity.rs` says why this is
+    /// safe.
     ///
-    /// When the table of extents is full, [`Event::Retire`] requests that some be released. If the extent
-    /// gets no place because of [`Log::hold_extents`], `Unmarked` follows instead.
+    /// When the table of extents is full, [`Event::Retire`] requests that some be released. If the
+    /// extent gets no place because of [`Log::hold_extents`], `Unmarked` follows instead.
     pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
             self.io.tell(MarkAnswer::Active(Err(error)).to(ticket));
@@ -365,8 +368,8 @@ impl Log {
         self.pump();
     }
 
-    /// The record of this block on flash is stale. If the block's extent is active, that is
-    /// remembered until the extent is retired; otherwise a tombstone is appended.
+    /// Declares the record of this block on flash stale. If the block's extent is active, the log
+    /// remembers this until the extent is retired; otherwise it appends a tombstone.
     pub fn poison(&mut self, key: BlockKey) {
         if self.refusal().is_none() && !self.activity.poison(key, &self.superblock) {
             self.placement.queue.append_tombstone(key, &self.io);
@@ -374,23 +377,23 @@ impl Log {
         self.pump();
     }
 
-    /// The backing store is durable for the extent of an [`Event::Retire`]. Ignored when the
-    /// extent was marked again or is held meanwhile.
+    /// Declares the backing store durable for the extent of an [`Event::Retire`]. Ignored if the
+    /// extent has been marked again or held since.
     pub fn extent_released(&mut self, extent: ExtentId) {
         self.activity.released(extent);
         self.pump();
     }
 
-    /// The volume's store can make nothing durable any more, because a sync of it has failed: its
-    /// extents stay marked until the next start, and it gets no others.
+    /// Keeps the volume's extents marked until the next start, and marks no others: a sync of the
+    /// volume's backing store has failed, so nothing more can be made durable there.
     pub fn hold_extents(&mut self, volume: Volume) {
         self.activity.hold(volume);
         self.pump();
     }
 
-    /// Voids the records of one block, after [`MarkAnswer::Unmarked`]: `RecordVoid` follows once that is
-    /// durable. The owner of the index must have forgotten the record, which must be clean, and must
-    /// not append another before the event.
+    /// Voids the records of one block, after [`MarkAnswer::Unmarked`]: `RecordVoid` follows once
+    /// that is durable. The owner of the index must have forgotten the record, which must be clean,
+    /// and must not append another before the event.
     pub fn void_record(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
             return self.io.tell(MarkAnswer::RecordVoid(Err(error)).to(ticket));
@@ -432,9 +435,10 @@ impl Log {
         self.pump();
     }
 
-    /// Notes the fingerprints of the backing stores, which nobody writes until the next call of
-    /// this or the next start, and which volumes' records so far no longer count: `Bound` follows
-    /// once that is durable. May also be called after a successful stop. A start drops the seals.
+    /// Notes the fingerprints of the backing stores, and the volumes whose clean records so far no
+    /// longer count: `Bound` follows once this is durable. Nobody may write to the stores until the
+    /// next call of `seal` or the next start. May also be called after a successful stop. A start
+    /// drops the seals.
     ///
     /// # Panics
     /// If records are to stop counting while some wait to be written.
@@ -458,30 +462,31 @@ impl Log {
         self.pump();
     }
 
-    /// Whether a written batch is durable, so that a stamp can have seen it. If it is not, a sync
-    /// follows, although the batch may hold nothing that a client waits for (mappings that move or
-    /// are withdrawn).
+    /// Returns whether a written batch is durable, so that a stamp may name it. If it is not, the
+    /// log issues a sync, even if the batch holds nothing that a client waits for (only mappings
+    /// that move or are withdrawn).
     pub fn make_durable(&mut self, sequence: BatchSequence) -> bool {
         self.commit.await_batch(sequence);
         self.pump();
         sequence <= self.commit.durable_batch()
     }
 
-    /// These stamps are durable on their stores. The log has noted them when the next superblock is durable.
+    /// Notes stamps that are durable on their backing stores. The note is durable with the next
+    /// superblock.
     pub fn note_stamps(&mut self, stamps: &[NotedStamp]) {
         if self.error.is_some() || stamps.is_empty() {
             return;
         }
         self.superblock.note_stamps(stamps);
-        // (A log that is being closed writes its last superblock, or has.)
+        // (A log that is closing writes its last superblock, or has written it.)
         if matches!(self.phase, LogPhase::Running | LogPhase::Draining) {
             self.superblock.touch();
             self.pump();
         }
     }
 
-    /// Data of the volume are about to bypass the log: [`Event::BypassNoted`] follows when it
-    /// may.
+    /// Announces that data of the volume will bypass the log. No data may bypass it before
+    /// [`Event::BypassNoted`].
     ///
     /// [`Event::BypassNoted`]: crate::Event::BypassNoted
     pub fn note_bypass(&mut self, volume: Volume) {
@@ -494,9 +499,10 @@ impl Log {
     }
 
     /// Clean stop: writes the queued appends, tombstones for stale records, and a superblock with
-    /// the clean mark; `Stopped` follows. End direct writes and make the backing stores durable first.
+    /// the clean mark; `Stopped` follows. End direct writes and make the backing stores durable
+    /// first.
     ///
-    /// A start in progress is abandoned if nothing was written yet, else finished first.
+    /// A start in progress is abandoned if nothing was written yet; otherwise it is finished first.
     pub fn stop(&mut self) {
         match self.phase {
             LogPhase::New | LogPhase::Recovering => {
@@ -527,8 +533,8 @@ impl Log {
         self.pump();
     }
 
-    /// For a log that has latched: no record of these volumes counts any more. `Voided` follows
-    /// once that is durable. Their stores must be durable, and hold the data that was dirty.
+    /// For a log that has latched: voids all records of these volumes. `Voided` follows once this
+    /// is durable. The volumes' backing stores must be durable and hold the data that was dirty.
     ///
     /// # Panics
     /// Before a salvage has succeeded, or while another call is unanswered.
@@ -538,8 +544,8 @@ impl Log {
         self.pump();
     }
 
-    /// The caller cannot continue with this log (an unreadable dirty record would be lost with its
-    /// region): the log latches as failed, as after a failed write.
+    /// Latches the log as failed, as after a failed write, because the caller cannot continue with
+    /// it (an unreadable dirty record would be lost with its region).
     pub fn give_up(&mut self, error: IoError) {
         self.latch(error);
     }
@@ -556,7 +562,7 @@ impl Log {
         self.io.sabotage = sabotage;
     }
 
-    /// Why the log takes no new records, if so.
+    /// Returns why the log accepts no new records, or `None` if it accepts them.
     ///
     /// # Panics
     /// Before `Ready`.

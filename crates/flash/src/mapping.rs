@@ -15,7 +15,7 @@
 //! A *move* repeats an earlier entry, for a payload that already existed. Intact or not, this
 //! payload proves nothing about the move, and the move voids nothing: only the entry that wrote the
 //! payload matters. If that entry was durable, a failing payload has been damaged since. The record
-//! is returned all the same, so that a read notices its loss.
+//! is returned nevertheless, so that a read notices its loss.
 
 use crate::events::{Event, StartEvent};
 use crate::format::batch::{BatchEntry, BatchHeader, EntryKind, MOVED};
@@ -53,7 +53,7 @@ pub(crate) struct Mapped {
     /// those of the mapping.
     tail_todo: VecDeque<(usize, usize)>,
     live_todo: VecDeque<BlockKey>,
-    /// The tail has been cut.
+    /// Whether the tail has been cut.
     settled: bool,
 }
 
@@ -83,7 +83,8 @@ impl Mapped {
 
     /// The number of batches of the tail that count.
     fn whole_batches(&self) -> usize {
-        // From each failing record to what voids it: no end may lie there.
+        // Ranges in which the journal must not end: from each failing record to the entry that
+        // voids it.
         let mut forbidden: Vec<(usize, usize)> = Vec::new();
         for (b, batch) in self.tail.iter().enumerate() {
             for (e, (entry, payload)) in batch.entries.iter().enumerate() {
@@ -94,7 +95,7 @@ impl Mapped {
             }
         }
         let mut end = self.tail.len();
-        // An end of `n` batches takes in the batches up to number n - 1.
+        // An end of `n` includes the batches up to number n - 1.
         while let Some(&(from, _)) =
             forbidden.iter().find(|&&(from, until)| (from + 1..=until).contains(&end))
         {
@@ -143,7 +144,8 @@ impl Recovery {
         self.report.tombstones += tombstones;
     }
 
-    /// The journal ends: verifies the payloads of its tail (when checking, all that count).
+    /// Called at the end of the journal: verifies the payloads of its tail (when checking, all that
+    /// count).
     pub(crate) fn end_of_journal(&mut self, log: &mut Restored) {
         self.apply_known();
         let tail = &self.mapped.tail;
@@ -171,7 +173,7 @@ impl Recovery {
         log.io.read(self.chunk_buffer(), log.cells.position(entry.cell).0, pages);
     }
 
-    /// A payload was read.
+    /// Called when a payload was read.
     pub(crate) fn cell_read(&mut self, log: &mut Restored) {
         self.report.payloads_verified += 1;
         if let Some((b, e)) = self.mapped.tail_todo.pop_front() {
@@ -194,7 +196,7 @@ impl Recovery {
             || log.io.sabotage.is(Bug::ChecksumIgnoredAtRecovery)
     }
 
-    /// The tail's payloads are verified: its entries that count are applied.
+    /// Applies the batches of the tail that count, now that its payloads are verified.
     fn apply_tail(&mut self) {
         let count = self.mapped.whole_batches();
         let dropped = self.mapped.tail.len() - count;
@@ -298,7 +300,7 @@ mod tests {
         };
         assert_eq!(moved(tail(&[&[(1, 1, 1, false)], &[(2, 1, 1, true)]]), 0), 2);
         // The entry that wrote the payload is in the tail as well: it may never have been whole,
-        // and the move does not mend that.
+        // and the move does not change that.
         let both = || tail(&[&[(1, 1, 1, false)], &[(1, 1, 1, false)], &[(2, 1, 1, true)]]);
         assert_eq!(moved(both(), 1), 0);
         // The same entry twice, written both times: the second voids the first, and fails itself.

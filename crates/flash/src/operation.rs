@@ -1,7 +1,7 @@
 //! Operations: what the log asks devices and the driver to do.
 //!
-//! The token of an effect names the operation, and the answer to the effect repeats the token. Only this file
-//! knows how a token's index is made.
+//! The token of an effect names its operation, and the answer to the effect repeats the token. Only
+//! this file knows how a token's index is built.
 
 use forebay_effect::{Owner, Token};
 
@@ -11,23 +11,23 @@ pub(crate) enum LogOperation {
     /// Writes a batch: its headers, and in the log layout its payloads.
     Batch { batch: u8 },
     /// Writes payloads of a batch to consecutive cells: those of the entries before `end` that no
-    /// earlier write of the batch has.
+    /// earlier write of the batch includes.
     Cells { batch: u8, end: u16 },
     /// Computes the checksum of an entry's payload.
     Checksum { batch: u8, entry: u16 },
-    /// Makes what is complete durable.
+    /// Makes completed writes durable.
     Sync,
-    /// Writes a copy of the superblock, or erases one of a former tier.
+    /// Writes a copy of the superblock, or erases one that a former tier left.
     Superblock,
     /// Writes the directory of a region.
     Directory,
     /// Reads into a metadata buffer for recovery.
     RecoveryRead { buffer: u16 },
-    /// Makes durable what an earlier run has written, before recovery reads.
+    /// Makes the writes of an earlier run durable before recovery reads.
     RecoverySync,
     /// Writes a copy of the superblock of a log that has latched.
     RemainsSuperblock,
-    /// Makes durable what a latched log has written.
+    /// Makes the writes of a latched log durable.
     RemainsSync,
 }
 
@@ -42,7 +42,8 @@ const REMAINS_SUPERBLOCK: u32 = 7;
 const REMAINS_SYNC: u32 = 8;
 const RECOVERY_SYNC: u32 = 9;
 
-/// The kind is above the batch, which is above the number of the entry or buffer.
+/// An index holds, from the highest bits: the kind, the batch, and the number of the entry or
+/// buffer.
 const KIND_SHIFT: u32 = 24;
 const BATCH_SHIFT: u32 = 16;
 
@@ -69,7 +70,7 @@ impl LogOperation {
     /// The operation whose token has this index.
     ///
     /// # Panics
-    /// If no operation's token has it.
+    /// If no operation's token has this index.
     #[inline]
     pub fn of(index: u32) -> LogOperation {
         let (batch, number) = ((index >> BATCH_SHIFT) as u8, index as u16);

@@ -1,4 +1,4 @@
-//! How records are placed: from the queue into batches, and with these into regions and cells.
+//! Places records: takes them from the queue into batches, and places these in regions and cells.
 
 use crate::batches::{Batches, Fill, Queue};
 use crate::cells::Cells;
@@ -11,9 +11,9 @@ use crate::regions::Regions;
 use crate::types::Options;
 use forebay_effect::IoError;
 
-/// The parts that every step of placing records needs together: a batch takes from the queue, and
-/// takes pages of a region and cells for that, so whether one is formed depends on all four. Each
-/// part keeps its own state and rules. Here is only what needs several.
+/// The parts that every step of placing records needs together: a batch takes records from the
+/// queue, pages of a region, and cells, so all four parts decide whether one is formed. Each part
+/// keeps its own state and rules. This type only combines them.
 pub(crate) struct Placement {
     pub queue: Queue,
     pub batches: Batches,
@@ -32,7 +32,7 @@ impl Placement {
         }
     }
 
-    /// Forms batches as long as there is a reason and room. `stops`: these are the last ones.
+    /// Forms batches while one is due and there is room. `stops`: these are the last ones.
     pub fn pump(
         &mut self,
         stops: bool,
@@ -56,7 +56,7 @@ impl Placement {
         progress
     }
 
-    /// Log layout: what the next batch takes.
+    /// Log layout: what goes into the next batch.
     fn next(&mut self, stops: bool, io: &mut Io) -> Next {
         let carried = self.queue.front_carried();
         let Some(front) = carried.or(self.queue.front()) else { return Next::Nothing };
@@ -66,7 +66,7 @@ impl Placement {
             self.queue.refuse_spare(io);
             return Next::Refused;
         }
-        // (At the end of a stop nothing is carried any more.)
+        // (At the end of a stop no more records are carried.)
         let last_room = stops || carried && !front.spare;
         let last = self.batches.last_sequence();
         let Some(room) = self.regions.room(needed, last, last_room) else { return Next::Nothing };
@@ -81,7 +81,7 @@ impl Placement {
         if due { Next::Batch { fill, carried } } else { Next::Nothing }
     }
 
-    /// Slots layout: what the next batch takes: one page, and cells if it has records.
+    /// Slots layout: what goes into the next batch: one page, and cells if it has records.
     fn next_with_cells(&mut self, io: &Io) -> Next {
         let idle = self.batches.is_idle();
         let (mut fill, mut due) = (None, false);
@@ -90,7 +90,7 @@ impl Placement {
             && self.regions.leaves_last()
             && (spare || self.cells.needs(1) == 0)
         {
-            // Any number will do for the room: payloads do not take it from the region.
+            // Any room will do here: payloads take none in the region.
             let room = io.geometry.batch_pages_max;
             let f = self.queue.measure(room, self.cells.free(), &io.geometry);
             let waited_for = self.queue.close_through >= front.serial;
@@ -100,10 +100,11 @@ impl Placement {
         let most = io.geometry.batch_entries_max;
         let spare = spare && self.regions.leaves_last();
         let notes_due = self.cells.notes_due(idle, most, spare);
-        // All notes that wait come before any record: one may forget what the record's block had before.
+        // All waiting notes come before any record: one may unmap the former record of that
+        // record's block.
         let fill = fill.filter(|f| f.count + self.cells.notes() <= most as usize);
         let notes_due = notes_due || due && fill.is_none();
-        // (The last region is for moves: without them nothing would empty another.)
+        // (The last region is for moves: without them no other region could be emptied.)
         let may = self.cells.moves() > 0 || self.regions.leaves_last();
         if fill.is_none() && !(notes_due && may) {
             return Next::Nothing;
@@ -149,7 +150,7 @@ impl Placement {
         }
     }
 
-    /// Nothing is placed any more; batches in flight fail when they end.
+    /// Places nothing from now on; batches in flight fail when they end.
     pub fn fail(&mut self, error: IoError, io: &mut Io) {
         self.batches.fail(error);
         self.queue.fail(error, io);
@@ -165,7 +166,7 @@ impl Placement {
         !self.regions.has_room(1 + geometry.payload_pages(front.valid))
     }
 
-    /// Whether a new record may wait until another leaves.
+    /// Whether a new record may have to wait until another one leaves.
     pub fn is_short(&self, geometry: &Geometry) -> bool {
         if geometry.has_slots() {
             return self.cells.free() <= self.queue.len() || !self.regions.leaves_last();
@@ -190,12 +191,12 @@ impl Placement {
     }
 }
 
-/// What can be done next with what waits.
+/// The next step that the waiting appends allow.
 enum Next {
-    /// Nothing now.
+    /// No batch can be formed now.
     Nothing,
-    /// A batch is formed.
+    /// A batch can be formed.
     Batch { fill: Fill, carried: bool },
-    /// Nothing is formed, but what could not be placed was refused: there may be more.
+    /// No batch can be formed, but records that could not be placed were refused: try again.
     Refused,
 }

@@ -20,7 +20,7 @@ pub(crate) struct Probe {
     found: Option<(RegionSequence, u32, BatchSequence)>,
     /// Batches found.
     count: u64,
-    /// The batch in question is there, only its payloads fail.
+    /// Whether the missing batch is present, and only its payloads fail.
     held: bool,
 }
 
@@ -124,7 +124,7 @@ impl Recovery {
 }
 
 impl Recovery {
-    /// There is nothing of the log after the walk's position.
+    /// Ends the log at the walk's position.
     fn log_ended(&mut self, log: &mut Restored) {
         if log.io.geometry.has_slots() { self.end_of_journal(log) } else { self.end() }
     }

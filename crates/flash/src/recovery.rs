@@ -40,10 +40,10 @@ use crate::walk::{Verify, Window};
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 
-/// Region headers read at once.
+/// Number of region headers read at once.
 const SCANS: u32 = 16;
 
-/// The next use of data that was read.
+/// What recovery is reading.
 pub(crate) enum RecoveryStep {
     Superblocks {
         left: u32,
@@ -60,8 +60,8 @@ pub(crate) enum RecoveryStep {
     Cell,
 }
 
-/// What is being read of a superblock copy: all of it or, after an error, the pages in use. The
-/// others are never written, so an error there would stay.
+/// Which part of a superblock copy is being read: all of it or, after an error, only the pages in
+/// use. The other pages are never written, so an error there would persist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CopyRead {
     Whole,
@@ -74,7 +74,7 @@ enum CopyRead {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Scan {
     present: bool,
-    /// Whether its own header is intact, or only its first batch's.
+    /// Whether the region's own header is intact, and not only its first batch's.
     header: bool,
     sequence: RegionSequence,
     pub epoch: u64,
@@ -84,22 +84,23 @@ pub(crate) struct Scan {
     pub directory_pages: u32,
 }
 
-/// What a recovery is asked to do.
+/// The parameters of a recovery.
 pub(crate) struct HowToRecover {
-    /// Write nothing, verify everything.
+    /// Whether to write nothing and verify everything.
     pub check: bool,
     /// Volumes whose backing stores were changed without the log.
     pub changed: Vec<Volume>,
-    /// The caller drops all clean records itself: seals stay, and older stores are accepted.
+    /// Whether the caller drops all clean records itself, so that seals stay and older stores are
+    /// accepted.
     pub drop_clean: bool,
-    /// The stamps of stores.
+    /// The stamps of the backing stores that keep one.
     pub stores: Vec<StoreStamp>,
     /// Bytes of each volume.
     pub sizes: Vec<u64>,
 }
 
 impl HowToRecover {
-    /// Only to verify what is there.
+    /// Only verifies what is on the device.
     pub const CHECK: HowToRecover = HowToRecover {
         check: true,
         changed: Vec::new(),
@@ -109,7 +110,7 @@ impl HowToRecover {
     };
 }
 
-/// A recovery under way.
+/// A recovery in progress.
 pub(crate) struct Recovery {
     pub how: HowToRecover,
     /// Volumes whose store is an older copy that may be completed, and the newest batch that each
@@ -124,19 +125,19 @@ pub(crate) struct Recovery {
     copies: [Option<Result<Superblock, FormatError>>; 2],
     /// The read of each copy.
     copy_reads: [CopyRead; 2],
-    /// A copy could not be read.
+    /// The error of a superblock copy that could not be read.
     unreadable: Option<IoError>,
-    /// Which copy was the newest.
+    /// The number of the newest copy.
     pub copy: u32,
     scan: Vec<Scan>,
     /// Regions from the tail to the newest that counts.
     live_regions: u64,
-    /// Sabotage: batches of every epoch count.
+    /// Sabotage: whether batches of every epoch count.
     pub any_epoch: bool,
     /// The region that each scan's buffer is for.
     lanes: [RegionIndex; SCANS as usize],
-    /// Buffer of the first scan; the walk's, the chunk's and those of directories are behind the
-    /// last.
+    /// Buffer of the first scan. After the scans' buffers come those of the walk, the chunk and the
+    /// directories.
     buffers: usize,
     chunk_pages: u32,
     /// The place of the next expected batch: region sequence, page within the region, batch
@@ -194,7 +195,7 @@ fn chunk_pages(geometry: &Geometry, options: &Options) -> u32 {
     geometry.region_pages.min(options.recovery_chunk_pages.max(1))
 }
 
-/// The sizes of the buffers that recovery needs, behind those before.
+/// Appends the sizes of the buffers that recovery needs.
 pub(crate) fn buffer_sizes(geometry: &Geometry, options: &Options, sizes: &mut Vec<usize>) {
     let page = geometry.page_size as usize;
     sizes.extend([2 * page; SCANS as usize]);
@@ -260,7 +261,7 @@ impl Recovery {
         self.buffers + SCANS as usize + 2 + lane
     }
 
-    /// Pages of the next chunk when `left` are wanted.
+    /// Number of pages of the next chunk, when `left` remain to be read.
     pub fn chunk(&self, left: u32) -> u32 {
         left.min(self.chunk_pages)
     }
@@ -269,7 +270,7 @@ impl Recovery {
         self.scan.len() as u64
     }
 
-    /// The region with this sequence, if it is there and counts.
+    /// The region with this sequence, if it is on the device and counts.
     pub fn live(&self, sequence: RegionSequence) -> Option<&Scan> {
         let tail = self.superblock.tail_region;
         let scan = &self.scan[sequence.region(self.scan.len() as u32).index()];
@@ -281,7 +282,8 @@ impl Recovery {
         counts.then_some(scan)
     }
 
-    /// Whether a header found in region `region_sequence` at its page `page` belongs to a batch that counts.
+    /// Whether a header found in region `region_sequence` at its page `page` belongs to a batch
+    /// that counts.
     pub fn counts(
         &self,
         header: &BatchHeader,
@@ -310,7 +312,8 @@ impl Recovery {
         self.distrusted.get(volume.index()).is_some_and(|&until| sequence <= until)
     }
 
-    /// If the volume's store may be completed: the batch after which it lacks the dirty records.
+    /// The newest batch that the volume's store has, if the store may be completed: it lacks the
+    /// dirty records of later batches.
     pub fn lacks(&self, volume: Volume) -> Option<BatchSequence> {
         self.incomplete.iter().find(|i| i.0 == volume).map(|i| i.1)
     }
@@ -320,13 +323,13 @@ impl Recovery {
         self.voided.get(volume.index()).is_some_and(|&until| sequence <= until)
     }
 
-    /// Takes over what a valid header knows.
+    /// Takes over what a valid header says about durable batches and superblocks.
     pub fn learn(&mut self, header: &BatchHeader) {
         self.known = self.known.max(header.synced);
         self.generation = self.generation.max(header.generation);
     }
 
-    /// A read has ended.
+    /// Called when a read has ended.
     pub fn read_done(&mut self, buffer: usize, result: Outcome, log: &mut Restored) {
         if let Some(lane) = buffer.checked_sub(self.directory_buffer(0)) {
             return self.directory_read(log, lane, result.is_ok());
@@ -354,12 +357,12 @@ impl Recovery {
         }
     }
 
-    /// Nothing is recovered.
+    /// Ends the recovery with an error: nothing is recovered.
     pub fn refuse(&mut self, error: LogError) {
         self.end = Some(End::Refused(error));
     }
 
-    /// The log ends before batch `expected`.
+    /// Ends the recovery: the log ends before batch `expected`.
     pub fn end(&mut self) {
         if self.generation > self.superblock.generation {
             return self.refuse_stale();
@@ -374,7 +377,7 @@ impl Recovery {
         log.io.read(SUPERBLOCK_OTHER, pages, pages);
     }
 
-    /// A read of a superblock copy has ended. Returns whether another is needed.
+    /// Called when a read of a superblock copy has ended. Returns whether another one is needed.
     fn reads_again(&mut self, log: &mut Restored, buffer: usize, result: Outcome) -> bool {
         let reads = &mut self.copy_reads[buffer];
         let (next, pages) = match (*reads, result) {
@@ -420,7 +423,8 @@ impl Recovery {
             }
         }
         match copies {
-            // (Another log's is what a format that was cut had not written over yet: it writes the first copy first.)
+            // (If they belong to different logs, a format was interrupted: it writes the first copy
+            // first.)
             [Ok(a), Ok(b)] if b.uuid == a.uuid && b.generation > a.generation => {
                 self.copy = 1;
                 Ok(b)
@@ -431,7 +435,7 @@ impl Recovery {
                 Ok(b)
             }
             [Err(one), Err(other)] => Err(match (self.unreadable, one, other) {
-                // It may be intact.
+                // The unreadable copy may be intact.
                 (Some(error), ..) => LogError::Io(error),
                 (None, FormatError::Missing, FormatError::Missing) => LogError::NotALog,
                 (None, ..) => LogError::SuperblockDamaged,
@@ -497,7 +501,7 @@ impl Recovery {
             let changed = self.how.changed.contains(&binding.volume);
             self.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
         }
-        // (If older stores are accepted, none is completed.)
+        // (If the caller accepts older stores, none is completed.)
         let stores = self.how.stores.iter().filter(|_| !self.how.drop_clean);
         let incomplete = stores.filter(|store| store.lacks_records_only(&s));
         self.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
@@ -518,7 +522,7 @@ impl Recovery {
         log.io.read(self.buffers + lane as usize, page, 2);
     }
 
-    /// A region's first two pages are there.
+    /// Called when a region's first two pages were read.
     fn region_read(&mut self, log: &mut Restored, buffer: usize, left: u32) {
         let lane = buffer - self.buffers;
         self.scan_region(log, buffer, self.lanes[lane]);
@@ -545,13 +549,13 @@ impl Recovery {
         self.walk(log);
     }
 
-    /// The newest superblock is lost: the start of the log is unknown.
+    /// Ends the recovery, because the newest superblock is lost: the start of the log is unknown.
     fn refuse_stale(&mut self) {
         let (found, known) = (self.superblock.generation, self.generation);
         self.refuse(LogError::SuperblockStale { found, known });
     }
 
-    /// Takes the region's header, or its first batch's header if that is newer or alone.
+    /// Takes the region's header, or its first batch's header if that is newer or the only one.
     fn scan_region(&mut self, log: &mut Restored, buffer: usize, region: RegionIndex) {
         let page = log.io.geometry.region_start(region);
         let (first, second) = log.io.buffers[buffer].split_at(log.io.geometry.page_size as usize);

@@ -7,10 +7,11 @@
 //!   | being forgotten |  given back  |  cache is asked |    sealed    | open (or the next to open)
 //! ```
 //!
-//! The tail is the oldest region that may not be written; what lies before it is free. A region is freed when
-//! the superblock that says so is durable, and that is written only when every record that supersedes something
-//! in the regions given back is durable, too. The tail follows when the cache has forgotten the region's records: until then its index may
-//! lead readers there.
+//! The tail is the oldest region that may not be written; the regions before it are free. A region
+//! is freed when the superblock that says so is durable. This superblock is written only when every
+//! record that supersedes something in the released regions is durable, too. The tail follows when
+//! the cache has forgotten the region's records: until then the cache's index may lead readers
+//! there.
 
 use core::ops::{Range, RangeInclusive};
 
@@ -31,9 +32,9 @@ pub(crate) struct Region {
     pub first_batch: BatchSequence,
     /// Sequence of its last batch, once sealed.
     pub last_batch: BatchSequence,
-    /// The start of its payloads' seeds.
+    /// The checksum from which the seeds of its payloads are continued.
     pub seed: u32,
-    /// The cache has released it.
+    /// Whether the cache has released the region.
     pub released: bool,
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct Regions {
     /// Pages of a region before its directory.
     usable_pages: u32,
     first_page: u32,
-    /// Regions that are to be free, or about to become free.
+    /// Number of regions that must be free or about to become free.
     reserve: u64,
     reclaims_max: u64,
     /// Oldest region that is not free.
@@ -60,7 +61,7 @@ pub(crate) struct Regions {
     open: bool,
     /// Next free page of the open region.
     next_page: u32,
-    /// The cache has asked for a region.
+    /// Whether the cache has requested that a region be reclaimed.
     asked: bool,
     /// Batches up to this one must be durable before the tail moves.
     release_batch: BatchSequence,
@@ -69,15 +70,15 @@ pub(crate) struct Regions {
     /// Batches up to this one are worth a sync: their regions are full and their directories
     /// written (in the slots layout: there are enough of them).
     pub checkpoint: BatchSequence,
-    /// The last free region is kept for batches with moves of mappings: the slots layout.
+    /// Whether the last free region is kept for batches of moved mappings, as in the slots layout.
     keeps_last: bool,
-    /// Free regions kept for records carried on from a region being reclaimed: the log layout.
+    /// Log layout: free regions kept for records carried from a region being reclaimed.
     kept: u32,
-    /// Pages left at the end of regions.
+    /// Pages left unwritten at the end of sealed regions.
     pages_skipped: u64,
 }
 
-/// The start of the payload seeds of a region.
+/// The checksum from which the seeds of a region's payloads are continued.
 pub(crate) fn region_seed(uuid: &[u8; 16], sequence: RegionSequence, epoch: u64) -> u32 {
     let crc = crc32c::crc32c(uuid);
     let crc = crc32c::crc32c_append(crc, &sequence.0.to_le_bytes());
@@ -91,7 +92,7 @@ impl Regions {
             region_pages: geometry.region_pages,
             usable_pages: geometry.usable_pages(),
             first_page: geometry.first_region_page(),
-            // Mappings move in circles if more is wanted free than there can be.
+            // A target above what can be free would keep mappings moving forever.
             reserve: match geometry.slots {
                 0 => {
                     let wanted =
@@ -126,8 +127,8 @@ impl Regions {
         self.head = head;
     }
 
-    /// Fills in the regions in use that the walk of a recovery has not read. The first of them begins
-    /// with the first of these batches, and the log ends with the last.
+    /// Fills in the regions in use that the walk of a recovery has not read. `batches` reaches from
+    /// the first batch of the tail region to the last batch of the log.
     pub fn add_unread(
         &mut self,
         regions: Range<RegionSequence>,
@@ -150,12 +151,12 @@ impl Regions {
         }
     }
 
-    /// The newest batch written so far, up to `complete`, to a region: a record there, or in the
-    /// slots layout a record with its mapping there, is not of a later batch.
+    /// The newest batch, up to `complete`, that can be in the region. No record there (in the slots
+    /// layout: no record whose mapping is there) belongs to a later batch.
     pub fn newest_batch(&self, region: RegionIndex, complete: BatchSequence) -> BatchSequence {
         let next = self.all[region.index()].sequence.next();
         match next < self.end() {
-            // (Its last batches may have failed, with the log.)
+            // (The last batches of the region may have failed, and the log with them.)
             true => {
                 let next = self.place(next);
                 complete.min(next.first_batch.checked_previous().unwrap_or_default())
@@ -169,7 +170,7 @@ impl Regions {
         sequence.region(self.all.len() as u32)
     }
 
-    /// The state of the region in the place that this sequence has.
+    /// The state of the region that this sequence maps to; it may hold another sequence.
     pub fn place(&self, sequence: RegionSequence) -> &Region {
         &self.all[self.number(sequence).index()]
     }
@@ -194,7 +195,7 @@ impl Regions {
         (self.all.len() as u64).saturating_sub(self.used()) as u32
     }
 
-    /// Pages that batches without payload could still take without another released region.
+    /// Pages that batches without payload can still take before another region is released.
     pub fn pages_left(&self) -> u64 {
         let left = if self.open { self.usable_pages - self.next_page } else { 0 };
         u64::from(left) + u64::from(self.free()) * u64::from(self.usable_pages - 1)
@@ -217,7 +218,7 @@ impl Regions {
             }
             self.seal(last_batch);
         }
-        // (The directory of the last region waits for that of the last but one.)
+        // (A region is not opened while the directory of the region two before it is in flight.)
         let waits = self.directory_under_way.is_some_and(|region| region + 2 <= self.head);
         if self.free() <= kept || waits { None } else { Some(self.usable_pages - 1) }
     }
@@ -241,7 +242,8 @@ impl Regions {
     }
 
     /// Takes the pages of batch `sequence`, and opens a region if none is open. Returns the
-    /// region's sequence, the first page of the write, and whether the region header comes first.
+    /// region's sequence, the first page of the write, and whether the write begins with the region
+    /// header.
     pub fn take(
         &mut self,
         pages: u32,
@@ -276,12 +278,12 @@ impl Regions {
         self.head = self.head.next();
     }
 
-    /// The cache asks for the oldest region.
+    /// The cache requests that the oldest region be reclaimed.
     pub fn ask(&mut self) {
         self.asked |= self.reclaiming == self.released && self.used() > 0;
     }
 
-    /// The cache releases a region; the records that supersede its records are in batches up to
+    /// Releases a region for the cache. The records that supersede its records are in batches up to
     /// `complete`.
     pub fn release(&mut self, region: RegionIndex, complete: BatchSequence) {
         let sequence = self.all[region.index()].sequence;
@@ -296,14 +298,14 @@ impl Regions {
         }
     }
 
-    /// The cache has forgotten the region, which is the oldest of those freed.
+    /// Notes that the cache has forgotten the region, which must be the oldest freed one.
     pub fn forget(&mut self, region: RegionIndex) {
         let oldest = self.tail < self.freed && self.number(self.tail) == region;
         assert!(oldest, "region {region} is not the oldest of those freed");
         self.tail = self.tail.next();
     }
 
-    /// A superblock with this tail is durable: the regions before it are free.
+    /// Frees the regions before this tail, now that a superblock with this tail is durable.
     pub fn free_until(&mut self, tail: RegionSequence, io: &mut Io) {
         io.stats.regions_reclaimed += tail - self.freed;
         for sequence in self.freed.until(tail) {
@@ -312,7 +314,7 @@ impl Regions {
         self.freed = tail;
     }
 
-    /// Whether a sync would let the tail move, or is due.
+    /// Whether a sync would let the tail advance, or a checkpoint is due.
     pub fn wants_sync(&self, commit: &Commit) -> bool {
         commit.would_cover_batch(self.release_batch) || commit.would_cover_batch(self.checkpoint)
     }
@@ -357,7 +359,7 @@ impl Regions {
         Some(number)
     }
 
-    /// Requests regions when few are free, and moves the tail after released regions. `wanted`:
+    /// Requests regions when few are free, and moves the tail past released regions. `wanted`:
     /// something will be written; `idle`: no batch is in flight.
     pub fn pump(
         &mut self,
@@ -412,7 +414,7 @@ mod tests {
             active_extents_max: 2,
         };
         let mut regions = Regions::new(&geometry, &Options::default());
-        // Batches that leave a page of their region.
+        // Each batch leaves one page of its region unused.
         for sequence in (1..=3).map(BatchSequence) {
             assert!(regions.leaves_last(), "batch {sequence}");
             assert!(regions.room(8, sequence.previous(), false).is_some());

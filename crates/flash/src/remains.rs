@@ -1,13 +1,13 @@
 //! The operations that remain after the log has latched into its error state. It takes no more
 //! records, but its records can be made durable, destaged, and then declared void.
 //!
-//! 1. [`Log::salvage`](crate::Log::salvage): one more sync, unless a sync is what failed. Records may go to the stores
-//!    only if it succeeds. Otherwise, after a power cut, an older clean record could be the newest
-//!    on flash while the store holds newer data.
-//! 2. The caller destages. [`Log::sync_written`](crate::Log::sync_written) succeeds at once, since nothing has been written
-//!    since.
-//! 3. [`Log::void`](crate::Log::void): both copies of the superblock say that no record of these volumes counts. From
-//!    then on only their stores count, and they may be written past the log.
+//! 1. [`Log::salvage`](crate::Log::salvage): one more sync, unless a sync is what failed. Records
+//!    may go to the stores only if it succeeds. Otherwise, after a power cut, an older clean record
+//!    could be the newest on flash while the store holds newer data.
+//! 2. The caller destages. [`Log::sync_written`](crate::Log::sync_written) succeeds at once, since
+//!    nothing has been written since.
+//! 3. [`Log::void`](crate::Log::void): both copies of the superblock say that no record of these
+//!    volumes counts. From then on only their stores count, and they may be written past the log.
 //!
 //! The superblock is written as usual: over the copy that is not known to be durable, and then over
 //! the other, so that losing either loses nothing.
@@ -22,11 +22,11 @@ use crate::sequence::BatchSequence;
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 
-/// See the module.
+/// The progress of these operations; see the module documentation.
 #[derive(Default)]
 pub(crate) struct Remains {
     step: RemainsStep,
-    /// Everything that is complete is durable.
+    /// Whether a salvage has succeeded, so that everything complete is durable.
     salvaged: bool,
 }
 
@@ -34,10 +34,10 @@ pub(crate) struct Remains {
 enum RemainsStep {
     #[default]
     Idle,
-    /// A sync is wanted, or in flight.
+    /// A sync has been requested, or is in flight.
     SyncWanted(u64),
     Syncing(u64),
-    /// A superblock is wanted, being written, or being made durable.
+    /// A superblock has been requested, is being written, or is being made durable.
     VoidWanted(u64),
     Writing(u64),
     Settling(u64),
@@ -47,7 +47,7 @@ enum RemainsStep {
 }
 
 impl Remains {
-    /// A salvage is wanted: `Synced` answers it.
+    /// Requests a salvage; `Synced` answers it.
     pub fn salvage(&mut self, ticket: u64, commit: &Commit, io: &mut Io) {
         assert!(self.step == RemainsStep::Idle, "an earlier call is still unanswered");
         if commit.has_failed() {
@@ -57,12 +57,13 @@ impl Remains {
         self.step = RemainsStep::SyncWanted(ticket);
     }
 
-    /// Whether that has succeeded.
+    /// Whether a salvage has succeeded.
     pub fn is_salvaged(&self) -> bool {
         self.salvaged
     }
 
-    /// No record of these volumes up to batch `last` counts: `Voided` follows once that is durable.
+    /// Voids all records of these volumes up to batch `last`: `Voided` follows once this is
+    /// durable.
     pub fn void(
         &mut self,
         volumes: impl Iterator<Item = Volume>,
@@ -88,7 +89,7 @@ impl Remains {
             RemainsStep::SyncWanted(ticket) if !commit.is_syncing() => {
                 self.step = RemainsStep::Syncing(ticket);
                 if commit.has_failed() {
-                    // (The one that was in flight.)
+                    // (The sync that was in flight has failed.)
                     self.end(Err(IoError::Device), io);
                     return true;
                 }
@@ -111,7 +112,7 @@ impl Remains {
         }
     }
 
-    /// A requested operation has ended.
+    /// Called when a requested operation has ended.
     pub fn done(
         &mut self,
         result: Outcome,
@@ -143,8 +144,8 @@ impl Remains {
                 io.sync(LogOperation::RemainsSync);
             }
             (RemainsStep::Mirrored(_), Ok(())) => self.end(Ok(()), io),
-            // (One copy may be durable. But on such a device the other, older one may soon be the only
-            // one that can be read, and nothing else on flash says that records are void.)
+            // (One copy may be durable. But on such a device the other, older one may soon be the
+            // only one that can be read, and nothing else on flash says that records are void.)
             (_, Err(error)) => self.end(Err(error), io),
             (
                 RemainsStep::Idle | RemainsStep::SyncWanted(_) | RemainsStep::VoidWanted(_),

@@ -1,9 +1,9 @@
-//! Bugs that can be switched on. The adversary must find each of them: that measures how hard it
-//! looks.
+//! Bugs that can be switched on. The adversary must find each of them, which shows how thorough it
+//! is.
 //!
 //! Only a build with debug assertions can have bugs ([`Sabotage::POSSIBLE`]); there a machine works
-//! correctly until a bug is chosen. In a release build [`Sabotage::is`] is constantly false, and the
-//! compiler removes the hooks.
+//! correctly until a bug is chosen. In a release build [`Sabotage::is`] is constantly false, and
+//! the compiler removes the hooks.
 
 /// A bug. Each hook that checks for one is a single line and says `sabotage`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -13,7 +13,7 @@ pub enum Bug {
     LogSyncSkipped,
     /// Flash: a sync covers the writes that were complete when it ended, not when it was issued.
     SyncCoversTooMuch,
-    /// Flash: batches count as complete in the order in which their writes end: two are swapped.
+    /// Flash: batches count as complete in the order in which their writes end, so two are swapped.
     BatchesSwapped,
     /// Flash: recovery accepts payloads with wrong checksums.
     ChecksumIgnoredAtRecovery,
@@ -76,10 +76,10 @@ pub enum Bug {
     /// Cache: a record is inserted again after a newer one of its block that is being written.
     ReinsertedOverNewer,
     /// Cache: a write in transit is answered when its record is given to the log, not when the log
-    /// has it.
+    /// has written it.
     TransitAnsweredEarly,
     /// Cache: the frame of a write in transit is freed when its record is given to the log, not
-    /// when the log has it.
+    /// when the log has written it.
     TransitFrameReusedEarly,
     /// Cache: a block is read through a record that a newer one has replaced.
     StaleReferenceRead,
@@ -136,24 +136,24 @@ impl Bug {
     ];
 }
 
-/// The bug of a machine, if any.
+/// The bug that a machine has, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sabotage {
     bug: Option<Bug>,
 }
 
 impl Sabotage {
-    /// A machine without a bug.
+    /// No bug.
     pub const NONE: Sabotage = Sabotage { bug: None };
     /// Whether machines of this build can have a bug.
     pub const POSSIBLE: bool = cfg!(debug_assertions);
 
-    /// The bug.
+    /// The bug, if there is one.
     pub const fn bug(self) -> Option<Bug> {
         self.bug
     }
 
-    /// A machine with this bug.
+    /// This bug.
     pub const fn with(bug: Bug) -> Sabotage {
         Sabotage { bug: Some(bug) }
     }

@@ -1,5 +1,5 @@
-//! The numbers that the log gives to its parts. Each kind has a type, so that no number is taken for
-//! one of another kind.
+//! The numbers that the log gives to its parts. Each kind has its own type, so that kinds cannot be
+//! confused.
 //!
 //! All of them print as the bare number, also in debug output.
 
@@ -38,14 +38,15 @@ macro_rules! numbers {
 numbers! {
     /// The number of a batch in the log, from 1 on, across regions; 0 stands for no batch.
     pub BatchSequence;
-    /// The number of a use of a region, from 0 on: a region has a new one each time it is opened.
+    /// The number of a use of a region, from 0 on: a region gets a new one each time it is opened.
     pub RegionSequence;
     /// The number of an update of the superblock, from 1 on; 0 stands for none.
     pub SuperblockGeneration;
-    /// The number of a stamp in the header of a backing store, from 1 on; 0 stands for none. Of two stamps of a
-    /// store, the later one has the higher number.
+    /// The number of a stamp in the header of a backing store, from 1 on; 0 stands for none. A
+    /// later stamp of the same store has a higher number.
     pub StampNumber;
-    /// The number of a state of the superblock's contents in this run, from 1 on; 0 stands for none.
+    /// The number of a state of the superblock's contents in this run, from 1 on; 0 stands for
+    /// none.
     pub(crate) SuperblockVersion;
     /// The number of an append in this run, in the order of arrival, from 1 on; 0 stands for none.
     pub(crate) AppendSerial;
@@ -74,7 +75,7 @@ impl BatchSequence {
     }
 }
 
-/// The batch that follows after this number of batches.
+/// The batch that follows this one by `batches`.
 impl Add<u64> for BatchSequence {
     type Output = BatchSequence;
     fn add(self, batches: u64) -> BatchSequence {
@@ -82,7 +83,7 @@ impl Add<u64> for BatchSequence {
     }
 }
 
-/// The batch that precedes by this number of batches.
+/// The batch that precedes this one by `batches`.
 impl Sub<u64> for BatchSequence {
     type Output = BatchSequence;
     fn sub(self, batches: u64) -> BatchSequence {
@@ -90,7 +91,7 @@ impl Sub<u64> for BatchSequence {
     }
 }
 
-/// The number of batches from `earlier` on, before this one.
+/// The number of batches from `earlier` up to, but not including, this one.
 impl Sub for BatchSequence {
     type Output = u64;
     fn sub(self, earlier: BatchSequence) -> u64 {
@@ -107,7 +108,7 @@ impl RegionSequence {
     /// The first region that a log uses.
     pub const FIRST: RegionSequence = RegionSequence(0);
 
-    /// The number of the region on a device of `regions` regions, which the log uses in turn.
+    /// The number of the region on a device of `regions` regions, which the log uses in rotation.
     ///
     /// # Panics
     /// If `regions` is 0.
@@ -115,13 +116,13 @@ impl RegionSequence {
         RegionIndex((self.0 % regions as u64) as u32)
     }
 
-    /// The uses of regions from this one on, before `end`.
+    /// The uses of regions from this one up to, but not including, `end`.
     pub fn until(self, end: RegionSequence) -> impl DoubleEndedIterator<Item = RegionSequence> {
         (self.0..end.0).map(RegionSequence)
     }
 }
 
-/// The use of a region that follows after this number of uses.
+/// The use of a region that follows this one by `regions` uses.
 impl Add<u64> for RegionSequence {
     type Output = RegionSequence;
     fn add(self, regions: u64) -> RegionSequence {
@@ -129,7 +130,7 @@ impl Add<u64> for RegionSequence {
     }
 }
 
-/// The number of uses of regions from `earlier` on, before this one.
+/// The number of uses of regions from `earlier` up to, but not including, this one.
 impl Sub for RegionSequence {
     type Output = u64;
     fn sub(self, earlier: RegionSequence) -> u64 {

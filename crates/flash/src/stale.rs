@@ -27,19 +27,19 @@ impl StaleBlocks {
         n * self.words..(n + 1) * self.words
     }
 
-    /// The block, of the extent in entry `n`, is stale.
+    /// Marks a block of the extent in entry `n` as stale.
     pub fn set(&mut self, n: usize, key: BlockKey) {
         let (word, bit) = self.bit(n, key);
         self.bits[word] |= bit;
     }
 
-    /// Whether the block, of the extent in entry `n`, is stale.
+    /// Whether a block of the extent in entry `n` is stale.
     pub fn is_set(&self, n: usize, key: BlockKey) -> bool {
         let (word, bit) = self.bit(n, key);
         self.bits[word] & bit != 0
     }
 
-    /// The block, of the extent in entry `n`, is stale no longer. Returns whether it was.
+    /// Marks a block of the extent in entry `n` as not stale. Returns whether it was stale.
     pub fn clear(&mut self, n: usize, key: BlockKey) -> bool {
         let (word, bit) = self.bit(n, key);
         let stale = self.bits[word] & bit != 0;
@@ -47,7 +47,8 @@ impl StaleBlocks {
         stale
     }
 
-    /// The first stale block of entry `n`, counted from the first block of the extent; it is cleared.
+    /// Clears the first stale block of entry `n` and returns it, counted from the extent's first
+    /// block.
     pub fn take(&mut self, n: usize) -> Option<u64> {
         let of = self.of(n);
         let words = &mut self.bits[of];
@@ -62,7 +63,7 @@ impl StaleBlocks {
         self.bits[self.of(n)].iter().map(|w| u64::from(w.count_ones())).sum()
     }
 
-    /// No block of entry `n` is stale.
+    /// Clears all stale blocks of entry `n`.
     pub fn clear_all(&mut self, n: usize) {
         let of = self.of(n);
         self.bits[of].fill(0);

@@ -10,17 +10,17 @@
 //!    superblock that moves the tail past it contains the number.
 //!
 //! In the other direction, a record goes to the store only when a durable stamp there has *seen*
-//! it. So a store whose number is lower than the log's is older, and a log that ends before the
-//! batches that a stamp has seen is older. A store and a log that match are in a state that a power
-//! cut could have left, except for writes to the store past the log since the last stamp.
+//! it. So a store whose number is lower than the log's is an older copy, and so is a log that ends
+//! before the batches that a stamp has seen. A store and a log that match are in a state that a
+//! power cut could have left, except for writes to the store past the log since the last stamp.
 //!
 //! An older store can be *completed* if only dirty records went to it since its stamp, and the log
 //! still holds them. The log's tail shows that no record has left the log. [`Binding::logged`]
 //! shows that nothing else went to the store, such as a trim of blocks that are not cached: it is
-//! the number of the oldest stamp since which that holds. It is reset, durably, before anything
-//! bypasses the log, and set again by a stamp that is ordered when all of that is durable on the
-//! store. Completion works only in the log layout: in the slots layout the payload of a clean
-//! record may be overwritten.
+//! the number of the oldest stamp since which nothing else did. It is reset, durably, before
+//! anything bypasses the log. A stamp sets it again if everything that has bypassed the log was
+//! durable on the store when the stamp was requested. Completion works only in the log layout: in
+//! the slots layout the payload of a clean record may be overwritten.
 
 use crate::binding::Binding;
 use crate::commit::{Commit, SuperblockWriter};
@@ -65,7 +65,7 @@ impl Stamp {
         }
     }
 
-    /// The larger of each value of both stamps.
+    /// The higher of each value of the two stamps.
     #[must_use]
     pub fn max(self, other: Stamp) -> Stamp {
         Stamp {
@@ -76,7 +76,7 @@ impl Stamp {
     }
 }
 
-/// A store at a start.
+/// What a start knows of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreStamp {
     /// The volume.
@@ -85,7 +85,7 @@ pub struct StoreStamp {
     pub number: StampNumber,
     /// The contents of that stamp.
     pub stamp: Stamp,
-    /// Whether the store alone was complete when the stamp was written.
+    /// Whether the store held all data of its volume when the stamp was written.
     pub whole: bool,
     /// Whether, from then on, none of the log's records for the volume counts, dirty or not.
     pub released: bool,
@@ -114,24 +114,24 @@ impl fmt::Display for Older {
 pub(crate) enum Verdict {
     Fits,
     /// The store is older, and the caller accepts this: the dirty records are written over it. It
-    /// stays older until the caller has dropped the clean ones and opens it.
+    /// stays older until the caller has dropped the clean records and opens the store.
     Accept,
     /// The store is older, and lacks only records that the log holds.
     Complete,
-    /// The store is complete as of its time: clean records do not count, and dirty ones prevent the
-    /// start.
+    /// The store is complete as of its stamp: clean records do not count, and dirty ones prevent
+    /// the start.
     Distrust(Older),
     Refuse(Older),
 }
 
-/// What the verdict on a store depends on besides the store and its binding.
+/// What the verdict on a store depends on, apart from the store and its binding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Circumstances {
-    /// The log is an older copy.
+    /// Whether the log is an older copy.
     flash_is_older: bool,
-    /// The caller accepts older stores, because it drops all clean records.
+    /// Whether the caller accepts older stores, because it drops all clean records.
     accepts_older: bool,
-    /// The store lacks only records that the log holds, and the log is intact.
+    /// Whether the store lacks only records that the log holds, and the log is intact.
     may_complete: bool,
 }
 
@@ -142,14 +142,14 @@ impl StoreStamp {
         end < self.stamp.seen || generation < self.stamp.generation
     }
 
-    /// Whether the store is an older copy of itself: the log knows of a later stamp. This is the only
-    /// place where that is decided.
+    /// Whether the store is an older copy of itself: the log knows of a later stamp. Only this
+    /// function decides that.
     pub fn is_older(&self, bindings: &[Binding]) -> bool {
         bindings.iter().any(|b| b.volume == self.volume && self.number < b.stamp)
     }
 
-    /// Whether it is an older copy that lacks only records that the log holds: since its stamp no
-    /// record has left the log or was declared clean, and nothing has bypassed the log.
+    /// Whether it is an older copy that lacks only records that the log holds: since its stamp, no
+    /// record has left the log or been declared clean, and nothing has bypassed the log.
     pub(crate) fn lacks_records_only(&self, superblock: &Superblock) -> bool {
         let bound = superblock.bindings.iter().find(|b| b.volume == self.volume);
         let Some(&Binding { logged, .. }) = bound else { return false };
@@ -171,7 +171,7 @@ impl StoreStamp {
     fn judge(&self, bindings: &[Binding], circumstances: Circumstances) -> Verdict {
         let Circumstances { flash_is_older, accepts_older, may_complete } = circumstances;
         match (flash_is_older, self.is_older(bindings)) {
-            // The log owes it nothing.
+            // The log holds nothing that the store needs.
             (true, false) if self.released => Verdict::Distrust(Older::Flash),
             (false, false) => Verdict::Fits,
             (true, false) if self.whole => Verdict::Distrust(Older::Flash),
@@ -184,9 +184,9 @@ impl StoreStamp {
     }
 }
 
-/// Compares the stamps of stores with a log that ends with batch `end`. Returns the volumes of
-/// which no clean record counts and those to be completed, or why not to start. `accepts_older`: an
-/// older store is no reason not to start, because no clean record will count.
+/// Compares the stamps of stores with a log that ends with batch `end`. Reports the volumes whose
+/// clean records do not count and those to be completed, or returns why the start is refused.
+/// `accepts_older`: an older store does not prevent the start, because no clean record will count.
 pub(crate) fn judge(
     stores: &[StoreStamp],
     superblock: &Superblock,
@@ -196,7 +196,7 @@ pub(crate) fn judge(
 ) -> Result<(), LogError> {
     let intact = report.damage.is_harmless();
     let outdated = &mut report.outdated;
-    // What one store has seen and the log lacks, it lacks for all.
+    // If one store has seen more than the log holds, the log is older for all stores.
     let flash = stores.iter().any(|store| store.has_seen_more(end, superblock.generation));
     if flash {
         let judged = |b: &&Binding| stores.iter().any(|store| store.volume == b.volume);
@@ -239,9 +239,9 @@ mod tests {
         use {Older::*, Verdict::*};
         let (end, generation) = (BatchSequence(20), SuperblockGeneration(5));
         let noted = Binding { stamp: StampNumber(7), ..Binding::new(Volume(0), [1; 16], 1) };
-        // The number of the stamp, and the batch and the generation that it has seen; then the verdicts on a
-        // store that is complete, on one that may be completed, and on any other; at last those of a start
-        // that accepts older stores.
+        // The number of the stamp, and the batch and the generation that it has seen. Then the
+        // verdicts on a store that is complete, on one that may be completed, and on any other;
+        // last, the verdicts of a start that accepts older stores.
         for (number, seen, known, verdicts, accepting) in [
             (7, 20, 5, [Fits, Fits, Fits], [Fits, Fits, Fits]),
             (9, 0, 0, [Fits, Fits, Fits], [Fits, Fits, Fits]),
@@ -261,7 +261,7 @@ mod tests {
             ),
             (6, 20, 5, [Distrust(Store), Complete, Refuse(Store)], [Accept, Accept, Accept]),
             (0, 0, 0, [Distrust(Store), Complete, Refuse(Store)], [Accept, Accept, Accept]),
-            // Both are.
+            // Both are older copies.
             (
                 6,
                 21,

@@ -1,9 +1,9 @@
 //! The header of a backing store as a protocol: what it says, and when that may change.
 //!
 //! A driver keeps a header on each store and writes it durably, one change at a time. Each write is
-//! one [`HeaderChange`], so that all drivers follow the same rules. The driver decides how the header
-//! is encoded as bytes (the engine does this in `forebay_engine::backing_header`). A power cut leaves
-//! the header as it was before or after a write, never anything in between.
+//! one [`HeaderChange`], so that all drivers follow the same rules. The driver decides how the
+//! header is encoded as bytes (the engine does this in `forebay_engine::backing_header`). A power
+//! cut leaves the header as it was before or after a write, never anything in between.
 //!
 //! | change | when | what it sets | durable before | may follow once it is durable |
 //! | --- | --- | --- | --- | --- |
@@ -17,7 +17,8 @@
 //! | [`Release`] | the store is given away, offline | *released*; the store must not be dirty | nothing | others use the store |
 //!
 //! These rules guarantee at every instant, also between two writes:
-//! - While the flash tier has newer data than the store, the header says *dirty* and names that tier.
+//! - While the flash tier has newer data than the store, the header says *dirty* and names that
+//!   tier.
 //! - The tier is in one of the header's [`epochs`](StoreHeader::epochs): in exactly one, unless the
 //!   header says *opening*.
 //! - While Forebay may write to the store, the header has no fingerprint.
@@ -42,7 +43,7 @@ use forebay_block::Volume;
 pub struct HeaderFields {
     /// The number of this version of the header: +1 for each write.
     pub update: u64,
-    /// How often the store was opened.
+    /// Number of times that the store was opened.
     pub generation: u64,
     /// The flash tier that the store belongs to; zeroes for none.
     pub flash_uuid: [u8; 16],
@@ -52,10 +53,10 @@ pub struct HeaderFields {
     pub data_bytes: u64,
     /// Whether newer data may be on the flash tier.
     pub dirty: bool,
-    /// Whether the flash tier may not have reached `flash_epoch`.
+    /// Whether the flash tier may not have reached `flash_epoch` yet.
     pub opening: bool,
-    /// Whether the store was given away, or is used without a flash tier that has failed: no cached
-    /// data of it counts.
+    /// Whether the store was given away, or is used without its failed flash tier: no cached data
+    /// of it counts.
     pub released: bool,
     /// The fingerprint of the contents as they were left, in the driver's format; zeroes for none.
     pub fingerprint: [u8; 16],
@@ -69,12 +70,12 @@ pub struct HeaderFields {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StoreHeader {
     fields: HeaderFields,
-    /// Whether the store is an older copy of itself that no start has accepted yet. The bytes do not
-    /// say so: a start compares them with the log.
+    /// Whether the store is an older copy of itself that no start has accepted yet. The header's
+    /// bytes do not tell: a start compares them with the log.
     older: bool,
 }
 
-/// A change of a header, which takes one write.
+/// A change of a header. Each takes one write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderChange {
     /// A start is about to use the store with this flash tier.
@@ -83,8 +84,8 @@ pub enum HeaderChange {
         tier: [u8; 16],
         /// The epoch that the tier is about to begin.
         epoch: u64,
-        /// Whether the fingerprint stays: it shows that others have used the store, and the tier
-        /// does not know that yet.
+        /// Whether the fingerprint stays, because it shows that others have used the store and the
+        /// tier has not noted that yet.
         keeps_fingerprint: bool,
     },
     /// The announced start has ended, and the tier is as it was.
@@ -100,21 +101,22 @@ pub enum HeaderChange {
         epoch: u64,
         /// The number of the stamp that the log has noted.
         noted: StampNumber,
-        /// A new stamp, if the log is an older copy: what the store's stamp has seen is gone.
+        /// A new stamp, if the log is an older copy: the records that the store's stamp has seen
+        /// are lost.
         instead: Option<Stamp>,
-        /// Whether data may become newer on the flash tier, or is.
+        /// Whether the flash tier has newer data, or may get some.
         dirty: bool,
-        /// Whether the volume passes a failed log by.
+        /// Whether the volume bypasses a failed log.
         released: bool,
     },
-    /// The machine has ordered a stamp.
+    /// The machine has requested a stamp.
     Stamp {
         /// The stamp.
         stamp: Stamp,
-        /// Whether the volume is about to pass a failed log by.
+        /// Whether the volume is about to bypass a failed log.
         release: bool,
     },
-    /// Data may become newer on the flash tier from now on.
+    /// From now on, the flash tier may get newer data.
     MarkDirty,
     /// Nothing is in progress, and others may use the store.
     Leave {
@@ -131,7 +133,7 @@ pub enum HeaderChange {
     },
     /// The store is about to be written again.
     Withdraw {
-        /// Whether data may become newer on the flash tier from now on.
+        /// Whether the flash tier may get newer data from now on.
         dirty: bool,
     },
     /// The store is given away.
@@ -156,8 +158,8 @@ impl StoreHeader {
     /// A header as it was read.
     ///
     /// # Errors
-    /// If it has a value that no version writes: the value's name. Each number goes up by one at a
-    /// time, or is one of the log's, which has the same limit for its own.
+    /// Names a value that no version can have written. (The limit is safe: each number rises by one
+    /// at a time, or is one of the log's numbers, which have the same limit.)
     pub fn from_fields(fields: HeaderFields) -> Result<StoreHeader, &'static str> {
         let HeaderFields { update, generation, flash_epoch, stamp, stamp_number, .. } = fields;
         for (number, name) in [
@@ -185,7 +187,7 @@ impl StoreHeader {
         let mut next = *self;
         match *change {
             HeaderChange::Announce { tier, epoch, keeps_fingerprint } => {
-                // What another tier held was found to be nothing, or given up.
+                // The other tier was found to have no newer data, or its data was given up.
                 next.fields.dirty &= self.flash_uuid == tier;
                 next.bind(tier);
                 (next.fields.flash_epoch, next.fields.opening) = (epoch, true);
@@ -199,9 +201,10 @@ impl StoreHeader {
             }
             HeaderChange::Open { tier, epoch, noted, instead, dirty, released } => {
                 next.older = false;
-                // Accepted, its stamp is the newest, even if the log has noted a later one.
+                // Once the store is accepted, its stamp is the newest, even if the log has noted a
+                // later one.
                 next.fields.stamp_number = self.stamp_number.max(noted).next();
-                // (The data that the former stamp has seen is owed to nobody.)
+                // (If the stamp is replaced, the data that it has seen has been given up.)
                 next.fields.stamp = instead.unwrap_or(self.stamp);
                 next.bind(tier);
                 next.fields.flash_epoch = epoch;
@@ -236,20 +239,20 @@ impl StoreHeader {
         next
     }
 
-    /// Whether the header says already what it would say after this change.
+    /// Whether the change would alter nothing but the number of the update.
     pub fn says(&self, change: &HeaderChange) -> bool {
         let mut next = self.after(change);
         next.fields.update = self.update;
         next == *self
     }
 
-    /// Writing `next` has failed. It may be on the store all the same: no other stamp may have its
-    /// number.
+    /// Notes that writing `next` has failed. The write may still have reached the store, so no
+    /// other stamp may have its number.
     pub fn not_written(&mut self, next: &StoreHeader) {
         self.fields.stamp_number = self.stamp_number.max(next.stamp_number);
     }
 
-    /// A start has found out whether the store is an older copy of itself.
+    /// Notes whether a start has found the store to be an older copy of itself.
     pub fn take_for_older(&mut self, older: bool) {
         self.older = older;
     }
@@ -267,7 +270,7 @@ impl StoreHeader {
         self.flash_epoch.saturating_sub(before)..=self.flash_epoch
     }
 
-    /// Stamps of another tier do not count.
+    /// Binds the store to a tier. A stamp of another tier no longer counts.
     fn bind(&mut self, tier: [u8; 16]) {
         let fields = &mut self.fields;
         if fields.flash_uuid != tier {
@@ -276,11 +279,11 @@ impl StoreHeader {
         }
     }
 
-    /// Takes a stamp, and keeps the higher of what the stamps have seen.
+    /// Takes a stamp. Where the former stamp has a higher number, that number stays.
     fn take_stamp(&mut self, stamp: Stamp) {
         let fields = &mut self.fields;
         match self.older {
-            // Until it is complete, a start has to find it as it is.
+            // Until the store is complete, a start must still find it to be an older copy.
             true => {
                 let seen = Stamp { complete: BatchSequence::NONE, ..stamp };
                 fields.stamp = fields.stamp.max(seen);

@@ -10,11 +10,12 @@ use core::fmt;
 use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
 
-/// What recovery does when it finds that durable data are missing, and not only [by
+/// What recovery does when durable data are missing and the missing records are not all [known by
 /// name](Damage::is_by_name).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnDamage {
-    /// Write nothing and end with [`StartEvent::Failed`](crate::StartEvent::Failed); the device is unchanged.
+    /// Write nothing and end with [`StartEvent::Failed`](crate::StartEvent::Failed); the device is
+    /// unchanged.
     #[default]
     Refuse,
     /// Continue with the rest; [`RecoveryReport::damage`] says what is missing. Only tests and the
@@ -23,20 +24,22 @@ pub enum OnDamage {
     Report,
 }
 
-/// Limits and choices of this run; none is stored.
+/// Limits and settings of this run. None of them is stored on flash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// DRAM frames of the cache: the number of appends that can wait at once. Queues are allocated
-    /// for that number.
+    /// Number of DRAM frames of the cache, and so of appends that can wait at once. The queues are
+    /// allocated for this number.
     pub frames: u32,
-    /// Reclaiming starts when no more than this many regions are free or about to be.
+    /// Log layout: reclaiming starts when fewer regions than this are free or about to be, not
+    /// counting those [kept for carried records](crate::Geometry::regions_kept). (The slots layout
+    /// always uses 2.)
     pub reserve_regions: u32,
     /// Largest number of regions being reclaimed at once. The cache cleans one region at a time and
     /// uses the default of 1; only tests of the log use more.
     pub reclaims_max: u32,
     /// What recovery does about damage. The cache uses the default.
     pub on_damage: OnDamage,
-    /// Most pages that recovery reads at once when it verifies payloads.
+    /// Largest number of pages that recovery reads at once when it verifies payloads.
     pub recovery_chunk_pages: u32,
 }
 
@@ -60,7 +63,7 @@ impl Default for Options {
 /// How to start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// Write an empty log; the old contents are gone once `Ready` follows.
+    /// Write an empty log. The old contents are lost once `Ready` is emitted.
     Format {
         /// Random UUID of the new log.
         uuid: [u8; 16],
@@ -72,17 +75,17 @@ pub enum Start {
     ///
     /// [`Geometry::as_stored`]: crate::Geometry::as_stored
     Recover {
-        /// Volumes whose backing stores were changed without the log: their clean records are
-        /// returned as tombstones, and never count again.
+        /// Volumes whose backing stores were changed without the log. Recovery returns their clean
+        /// records as tombstones and ignores them permanently.
         changed: Vec<Volume>,
-        /// Whether the caller drops all clean records and then replaces the seals, before it serves
-        /// anybody: until then the seals stay as they are, and a store that is an older copy of
-        /// itself is accepted. It stays an older copy.
+        /// Whether the caller drops all clean records and then replaces the seals before it serves
+        /// any request. Until then the seals stay as they are, and a store that is an older copy of
+        /// itself is accepted. It remains an older copy.
         drop_clean: bool,
-        /// The stamps of those stores that keep one.
+        /// The stamps of the backing stores that keep one.
         stores: Vec<StoreStamp>,
-        /// Bytes of each volume, by its number. Of a volume whose former size is [outdated by
-        /// this](Binding::is_outdated_by), clean records never count again.
+        /// Size of each volume in bytes, indexed by volume number. If a volume's former size is
+        /// [outdated by this](Binding::is_outdated_by), its clean records are permanently ignored.
         sizes: Vec<u64>,
     },
     /// Read everything, verify every payload, write nothing. Ends with `Ready`, whose report
@@ -103,13 +106,13 @@ impl Start {
 /// A record to append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Append {
-    /// The caller's name for it, given back in the event.
+    /// Chosen by the caller and repeated in the event.
     pub ticket: u64,
     /// The block.
     pub key: BlockKey,
-    /// Valid granules; only these are written. Without any, the frame is not read. If none is dirty
-    /// either, it is a *tombstone*: every older record of the block is void, and the position is
-    /// [`Position::NONE`].
+    /// Valid granules; only these are written. If there are none, the frame is not read. If no
+    /// granule is dirty either, the record is a *tombstone*: it voids every older record of the
+    /// block, and its position is [`Position::NONE`].
     pub valid: Granules,
     /// Dirty granules. They must be *all* dirty granules of the block: a newer record replaces an
     /// older one as a whole. Those that are not valid are permanently *lost*: they can be read
@@ -118,7 +121,8 @@ pub struct Append {
     pub dirty: Granules,
     /// The block's frame in DRAM; pinned until the event.
     pub frame: Frame,
-    /// Whether a caller waits for it: the batch is closed as soon as no other is being written.
+    /// Whether a caller waits for the record. If so, its batch is closed as soon as no other batch
+    /// is being written.
     pub urgent: bool,
 }
 
@@ -131,14 +135,15 @@ pub struct Record {
     pub position: Position,
     /// Valid granules; they follow one another in the payload.
     pub valid: Granules,
-    /// Dirty granules (0 when the record was declared clean since); those that are not valid are lost.
+    /// Dirty granules (none if the record has been declared clean since). Those that are not valid
+    /// are lost.
     pub dirty: Granules,
     /// CRC-32C of the payload, continued from `Log::payload_seed`.
     pub checksum: u32,
     /// Sequence of its batch.
     pub sequence: BatchSequence,
-    /// The store is an older copy that is being completed: the dirty granules of older records of
-    /// the block also count for this one.
+    /// Whether the backing store is an older copy that is being completed. If so, the dirty
+    /// granules of older records of the block also count for this one.
     pub adds: bool,
 }
 
@@ -147,7 +152,7 @@ pub struct Record {
 /// [`Log::remap`]: crate::Log::remap
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// The caller's name for it, given back in the event.
+    /// Chosen by the caller and repeated in the event.
     pub ticket: u64,
     /// The block.
     pub key: BlockKey,
@@ -173,7 +178,7 @@ pub struct Damage {
     pub batches: Vec<(BatchSequence, BatchSequence)>,
     /// Records whose payload fails its checksum (reading them fails too).
     pub payloads: Vec<(BlockKey, Position)>,
-    /// Headers of this log that were written for another place, as page numbers. It is unknown what
+    /// Page numbers of headers of this log that were written for another place. It is unknown what
     /// they overwrote and where they are missing.
     pub misplaced: Vec<u32>,
     /// Regions (their sequences) whose directory differs from the headers of their batches. Only a
@@ -190,8 +195,8 @@ impl Damage {
         self.payloads.is_empty() && self.is_by_name()
     }
 
-    /// Whether it is known which records are lost: those whose payload fails. They are returned all
-    /// the same, and reads of them fail. The contents after a lost header are unknown.
+    /// Whether every lost record is known: only payloads fail. Recovery still returns such a
+    /// record, but reading it fails. What a lost header described is unknown.
     pub fn is_by_name(&self) -> bool {
         self.batches.is_empty() && self.misplaced.is_empty() && self.directories.is_empty()
     }
@@ -202,19 +207,19 @@ impl Damage {
     }
 }
 
-/// Full, durable regions, by the state of their directory. All but the first kind were read batch
-/// by batch.
+/// Numbers of full, durable regions, by the state of their directory. Recovery read all but the
+/// first kind batch by batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DirectoryCounts {
-    /// Its directory was accepted: nothing else of the region was read.
+    /// Regions whose directory was accepted: nothing else of them was read.
     pub believed: u64,
-    /// It has no directory, or none yet.
+    /// Regions that have no directory, or none yet.
     pub missing: u64,
-    /// Its directory is torn, damaged or unreadable.
+    /// Regions whose directory is torn, damaged or unreadable.
     pub torn: u64,
-    /// Its directory is from an earlier life of the region, or from another epoch.
+    /// Regions whose directory is from an earlier use of the region, or from another epoch.
     pub stale: u64,
-    /// Its directory lists batches that were dropped since.
+    /// Regions whose directory lists batches that have been dropped since.
     pub dropped: u64,
 }
 
@@ -244,11 +249,11 @@ pub struct RecoveryReport {
     pub regions_used: u32,
     /// Batches accepted.
     pub batches: u64,
-    /// The newest of them.
+    /// Sequence of the newest accepted batch.
     pub newest_batch: BatchSequence,
     /// Records returned as [`StartEvent::Recovered`](crate::StartEvent::Recovered).
     pub records: u64,
-    /// Records whose newest data is lost.
+    /// Records with lost granules (dirty, but not valid).
     pub lost: u64,
     /// Tombstones returned, including distrusted records.
     pub tombstones: u64,
@@ -257,8 +262,8 @@ pub struct RecoveryReport {
     pub outdated: Vec<(Volume, Older)>,
     /// Volumes whose store is an older copy of itself that lacks only records that are dirty here.
     pub completing: Vec<Volume>,
-    /// Volumes with another size that [outdates](Binding::is_outdated_by) the former one, and their
-    /// former bytes; no clean record of the volume counts.
+    /// Volumes whose new size [outdates](Binding::is_outdated_by) the former one, with their former
+    /// size in bytes. No clean record of such a volume counts.
     pub resized: Vec<(Volume, u64)>,
     /// Clean records that are not trusted because their extent was open for direct writes, or
     /// because the backing store was changed without the log.
@@ -285,14 +290,14 @@ pub enum LogError {
     NotALog,
     /// There are superblock copies, but none is intact.
     SuperblockDamaged,
-    /// The newest superblock is lost: batches refer to a later one.
+    /// The newest superblock is lost: batches refer to a later generation than any copy has.
     SuperblockStale {
         /// Generation of the newest intact copy.
         found: SuperblockGeneration,
         /// Generation that a batch knows to have been durable.
         known: SuperblockGeneration,
     },
-    /// Written by a newer version.
+    /// A newer version of Forebay wrote the log.
     NewerFormat {
         /// Version found.
         found: u16,
@@ -303,7 +308,7 @@ pub enum LogError {
     ///
     /// [`Geometry::as_stored`]: crate::Geometry::as_stored
     Geometry {
-        /// Which number.
+        /// Name of the number that differs.
         what: &'static str,
         /// As stored.
         stored: u64,
@@ -319,15 +324,15 @@ pub enum LogError {
         /// The volume's bytes.
         size: u64,
     },
-    /// A volume was made larger, and its former last block, part of which was behind the end, is
+    /// A volume was enlarged, and its former last block, which extended past the former end, is
     /// dirty.
     Enlarged {
         /// The volume.
         volume: Volume,
-        /// Its former bytes.
+        /// Its former size in bytes.
         former: u64,
     },
-    /// A backing store was changed without the log, and there is newer data for it.
+    /// A backing store was changed without the log, and the log holds dirty data for it.
     Changed {
         /// The volume.
         volume: Volume,
@@ -338,12 +343,12 @@ pub enum LogError {
     Older {
         /// The volume.
         volume: Volume,
-        /// Which.
+        /// Which of the two is the older copy.
         which: Older,
     },
     /// The index of this run has no room for all dirty records.
     NoPlace {
-        /// The dirty records without room.
+        /// Number of dirty records that do not fit.
         blocks: u64,
     },
     /// The stored layout is not known to this version.
@@ -449,12 +454,12 @@ pub struct LogStats {
     pub batches: u64,
     /// Payload bytes appended, without padding.
     pub payload_bytes: u64,
-    /// Payload bytes that were on flash before: carried on or inserted again when their region was
-    /// reclaimed.
+    /// Payload bytes that were already on flash: records carried or reinserted when their region
+    /// was reclaimed.
     pub carried_bytes: u64,
     /// Pages of payload written, padding included.
     pub payload_pages: u64,
-    /// Header pages written, of batches and regions, and pages of directories.
+    /// Pages written for batch headers, region headers and directories.
     pub header_pages: u64,
     /// Directories written.
     pub directories: u64,
@@ -486,7 +491,7 @@ pub struct LogStats {
 
 impl LogStats {
     /// Bytes written to flash for each byte of payload that entered flash for the first time; 1
-    /// before any has.
+    /// while there is no such payload.
     pub fn write_amplification(&self) -> f64 {
         if self.payload_bytes == self.carried_bytes {
             return 1.0;

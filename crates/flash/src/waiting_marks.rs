@@ -1,16 +1,16 @@
-//! Marks that wait, extent by extent.
+//! Waiting marks, grouped by extent.
 //!
 //! A mark waits in the *line* of its extent. An extent without a place in the table of active
 //! extents waits with its line in the queue of its volume. Extents leave in the order in which they
-//! came, except that all of a volume can be passed over. An extent is found by its first block, so one
-//! more mark costs the same however many wait.
+//! came, except that all extents of a volume can be passed over. An extent is found by its first
+//! block, so the cost of adding a mark does not depend on how many wait.
 
 use crate::key::BlockKey;
 use forebay_block::Volume;
 
 const NONE: u32 = u32::MAX;
 const BUCKETS: usize = 1 << 12;
-/// Volumes for whose queues there is memory from the start.
+/// Number of volumes whose queues have preallocated memory.
 const VOLUMES: usize = 64;
 
 /// Marks of one extent, oldest first.
@@ -32,7 +32,7 @@ struct Mark {
     next: u32,
 }
 
-/// An extent without a place.
+/// An extent that waits for a place.
 #[derive(Clone, Copy)]
 struct Group {
     first: BlockKey,
@@ -56,14 +56,14 @@ impl VolumeQueue {
     const EMPTY: VolumeQueue = VolumeQueue { oldest: NONE, newest: NONE };
 }
 
-/// See the module. It grows to the largest number of marks that ever waited.
+/// The waiting marks; see the module documentation. Grows to the largest number that ever waited.
 pub(crate) struct WaitingMarks {
     marks: Vec<Mark>,
     marks_unused: u32,
     groups: Vec<Group>,
     groups_unused: u32,
     buckets: Vec<u32>,
-    /// By the number of the volume.
+    /// Indexed by volume number.
     queues: Vec<VolumeQueue>,
     /// Number of extents in the queues.
     extents: usize,
@@ -90,7 +90,7 @@ impl WaitingMarks {
         self.extents == 0
     }
 
-    /// The line with one more mark.
+    /// Returns the line with one more mark at its end.
     #[must_use]
     pub fn push(&mut self, line: Line, key: BlockKey, ticket: u64) -> Line {
         let mark = Mark { key, ticket, next: NONE };
@@ -125,7 +125,7 @@ impl WaitingMarks {
         Some(taken)
     }
 
-    /// A mark waits for a place of the extent that begins with `first`.
+    /// Queues a mark of the extent that begins with `first`, until the extent gets a place.
     pub fn enqueue(&mut self, first: BlockKey, key: BlockKey, ticket: u64) {
         let mut n = self.buckets[bucket(first)];
         while n != NONE && self.groups[n as usize].first != first {
@@ -139,7 +139,7 @@ impl WaitingMarks {
         }
     }
 
-    /// An extent that does not wait yet waits for a place, with its marks if it has any.
+    /// Queues an extent that is not queued yet, with its marks. Does nothing if it has none.
     pub fn enqueue_line(&mut self, first: BlockKey, line: Line) {
         if line == Line::EMPTY {
             return;
@@ -172,14 +172,15 @@ impl WaitingMarks {
         }
     }
 
-    /// The extent that has waited longest, among those of volumes of which this holds: its first block.
+    /// First block of the extent that has waited longest, among the volumes that `may` accepts.
     pub fn front(&self, may: impl Fn(Volume) -> bool) -> Option<BlockKey> {
         let oldest = self.queues.iter().filter_map(|queue| self.groups.get(queue.oldest as usize));
         let allowed = oldest.filter(|group| may(group.first.volume()));
         allowed.min_by_key(|group| group.arrival).map(|group| group.first)
     }
 
-    /// Takes the extent of the volume that has waited longest out of the queue: its first block and its marks.
+    /// Takes the volume's longest-waiting extent out of the queue. Returns its first block and its
+    /// marks.
     pub fn next(&mut self, volume: Volume) -> Option<(BlockKey, Line)> {
         let queue = self.queues.get_mut(volume.index())?;
         let n = queue.oldest;
@@ -215,8 +216,8 @@ mod tests {
     use forebay_block::Volume;
     use std::collections::VecDeque;
 
-    /// Against lists that are searched: whatever comes and goes, the extents of the volumes that are
-    /// not passed over leave in the order in which they came, with their marks in order.
+    /// Compares with plain lists: whatever the order of calls, extents of the volumes that are not
+    /// passed over leave in the order of arrival, with their marks in order.
     #[test]
     fn extents_leave_in_order_with_their_marks_in_order() {
         let mut waiting = WaitingMarks::new(0);

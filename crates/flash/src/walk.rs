@@ -10,7 +10,7 @@ use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
 use crate::types::Record;
 
-/// After a batch of up to this many pages, many of the next headers are read at once.
+/// After a batch of at most this many pages, several of the next headers are read at once.
 const SMALL_BATCH_PAGES: u32 = 8;
 
 /// The pages in the walk's buffer.
@@ -28,10 +28,10 @@ impl Window {
     }
 }
 
-/// How many payloads of the current batch are verified.
+/// Progress in verifying the payloads of the current batch.
 #[derive(Default)]
 pub(crate) struct Verify {
-    /// Current entry, bytes of it done, their checksum.
+    /// Current entry, its bytes processed so far, and their checksum.
     entry: usize,
     done: u32,
     crc: u32,
@@ -71,14 +71,14 @@ impl Recovery {
         self.header_read(log);
     }
 
-    /// The page of a region where its directory begins. No batch lies there, so nothing is lost with
-    /// a page of the directory that cannot be read.
+    /// The page of a region at which its directory begins. No batch lies in a directory, so an
+    /// unreadable directory page loses no batch.
     pub(crate) fn batches_end(&self, log: &Restored, region_sequence: RegionSequence) -> u32 {
         let directory_pages = self.live(region_sequence).map_or(0, |scan| scan.directory_pages);
         log.io.geometry.region_pages - directory_pages
     }
 
-    /// A header was read: it is the expected one, or the walk stops here.
+    /// Continues with a header that was read. If it is not the expected one, the walk stops here.
     pub(crate) fn header_read(&mut self, log: &mut Restored) {
         let page = log.page_of(self.region_sequence, self.page);
         let page_size = log.io.geometry.page_size as usize;
@@ -190,7 +190,7 @@ impl Recovery {
         self.read_payload(log);
     }
 
-    /// All payloads of the batch were verified.
+    /// Continues when all payloads of the batch were verified.
     fn payloads_verified(&mut self, log: &mut Restored) {
         let header = self.header.expect("a batch is being read");
         if self.verify.bad.is_empty() {
@@ -202,7 +202,7 @@ impl Recovery {
         }
     }
 
-    /// The batch was durable, but some of its payloads fail. Its records are returned all the same
+    /// The batch was durable, but some of its payloads fail. Its records are returned nevertheless
     /// (a newer record must hide an older one; reading it fails).
     pub(crate) fn accept_damaged(&mut self, log: &mut Restored) {
         let header = self.header.expect("a batch is being read");
@@ -225,7 +225,7 @@ impl Recovery {
         self.walk(log);
     }
 
-    /// Gives the records of a batch.
+    /// Emits the records of a batch as events.
     pub(crate) fn give(
         &mut self,
         log: &mut Restored,
@@ -235,7 +235,7 @@ impl Recovery {
         for entry in entries {
             let key = entry.key;
             let voided = self.voids(key.volume(), header.sequence);
-            // What an older copy of a store has of it.
+            // An older copy of the store has the records up to this batch.
             let lacks = self.lacks(key.volume());
             let has = lacks.is_some_and(|has| header.sequence <= has);
             let clean = header.sequence <= self.superblock.clean_before || voided || has;
@@ -253,7 +253,7 @@ impl Recovery {
                 continue;
             }
             if active {
-                // Of a run that wrote back: newer than any direct write, and than any record
+                // Appended by a run in write-back: newer than any direct write, and than any record
                 // distrusted so far.
                 self.report.dirty_in_active += 1;
                 log.activity.record_appended(key);

@@ -1,5 +1,5 @@
-//! Direct writes: whatever is cut, every record that recovery trusts says what the backing
-//! store says.
+//! Direct writes: wherever power is cut, every record that recovery trusts agrees with the backing
+//! store.
 
 use crate::common::{Rig, Rng, answer, key, marked, options, tiny, tombstone};
 use forebay_effect::{Frame, IoError};
@@ -47,7 +47,8 @@ impl Backing {
 #[derive(Default)]
 struct Model {
     backing: Backing,
-    /// Blocks with a mark asked for: for a direct write, or to append what the store holds, from this frame.
+    /// Blocks with a requested mark: for a direct write, or to append the store's data from this
+    /// frame.
     asked: BTreeMap<u64, Option<u32>>,
     /// Blocks with a direct write in flight (version).
     writing: BTreeMap<u64, u64>,
@@ -65,7 +66,7 @@ struct Model {
 const BLOCKS: u64 = 32;
 
 impl Model {
-    /// Appends what the store holds, as clean.
+    /// Appends the store's data as a clean record.
     fn append(&mut self, rig: &mut Rig, frame: u32, block: u64) {
         rig.fill(frame, key(block), self.backing.read(block));
         rig.log.append(Append {
@@ -122,7 +123,7 @@ impl Model {
             }
             7..=9 if idle => {
                 if let Some(frame) = self.free_frames.pop() {
-                    // What is not durable enters flash in a marked extent.
+                    // Data that is not durable on the store enters flash only in a marked extent.
                     if self.backing.volatile.contains_key(&block) {
                         self.asked.insert(block, Some(frame));
                         rig.log.mark_active(key(block), block);
@@ -156,7 +157,7 @@ impl Model {
         self.events(rig);
     }
 
-    /// What recovery trusts is what the backing store holds.
+    /// Checks that the records that recovery trusts agree with the backing store.
     fn recovered(&mut self, events: &[Event], rig: &Rig) {
         let mut newest: BTreeMap<BlockKey, Option<u64>> = BTreeMap::new();
         for event in events {
@@ -197,7 +198,8 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
             model.step(&mut rig, &mut rng);
         }
         if rng.one_in(3) {
-            // A clean stop: direct writes end, the backing store is durable; perhaps cut short.
+            // A clean stop, which a cut may interrupt: direct writes end, and the backing store is
+            // durable.
             for (block, version) in std::mem::take(&mut model.writing) {
                 model.backing.write(block, version);
             }
@@ -272,7 +274,7 @@ fn a_trusted_record_always_says_what_the_backing_store_says() {
         run(seed, tiny(), options(), &mut total);
         let more = Geometry { active_extents_max: 5, extent_bytes: 8192, regions: 6, ..tiny() };
         run(seed + 5000, more, options(), &mut total);
-        // As many as there are extents: some are given up before the table is full.
+        // A place for every extent: some are given up before the table is full.
         let all = Geometry { active_extents_max: 16, ..more };
         run(seed + 10_000, all, options(), &mut total);
     }
@@ -301,7 +303,7 @@ fn a_stale_record_stays_stale_if_the_newer_one_is_taken_back() {
     rig.settle();
     rig.log.mark_active(key(0), 1);
     rig.settle();
-    // What the direct write wrote is read back, and about to enter flash.
+    // The data of the direct write is read back, and about to enter flash.
     append(&mut rig, 2);
     rig.log.take_back();
     assert_eq!(rig.settle(), [Event::Record(RecordEvent::AppendRefused { ticket: 0 })]);
@@ -434,7 +436,7 @@ fn an_answer_that_is_older_than_a_grant_does_not_let_the_extent_leave() {
     rig.log.mark_active(key(8), 2);
     let events = rig.settle();
     let [Event::Retire { extent: former, .. }] = events[..] else { panic!("{events:?}") };
-    // Marked again before the answer, it stays.
+    // The extent is marked again before the answer, so it stays.
     rig.log.mark_active(key(1), 3);
     assert_eq!(rig.settle(), [marked(3)]);
     rig.log.extent_released(former);
@@ -575,7 +577,7 @@ fn a_clean_mark_is_answered_when_the_superblock_that_holds_it_is_durable() {
     rig.append(0, key(0), 1, true);
     rig.log.sync(1);
     rig.settle();
-    // A superblock without the mark is under way when it is asked for.
+    // A superblock without the mark is in flight when the mark is requested.
     rig.log.mark_active(key(8), 2);
     rig.poll();
     assert_eq!(rig.under_way(), 1);
@@ -586,7 +588,7 @@ fn a_clean_mark_is_answered_when_the_superblock_that_holds_it_is_durable() {
             rig.complete(0);
         }
     }
-    // Nothing survives that was not synced.
+    // The cut loses everything that was not synced.
     let (geometry, options) = (rig.geometry, rig.options);
     let mut rig = Rig::new(geometry, options, rig.cut_by(0));
     rig.log.start(Start::RECOVER);
@@ -605,7 +607,7 @@ fn a_clean_mark_never_reaches_into_the_next_epoch() {
     rig.append(0, key(0), 1, true);
     rig.log.clean_before_now(10);
     rig.poll();
-    // The superblock with the mark becomes durable, the batch it covers never does.
+    // The superblock with the mark becomes durable; the batch that the mark covers never does.
     for _ in 0..3 {
         rig.complete(1);
     }

@@ -1,5 +1,5 @@
-//! The tests of the log in one program: each file is a module, and the crates below are linked once.
-//! In `Cargo.toml` are those that need a program of their own.
+//! The tests of the log in one program: each file is a module, and the crates are linked only once.
+//! `Cargo.toml` names the tests that need a program of their own.
 
 mod activity;
 mod common;

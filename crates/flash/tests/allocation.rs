@@ -1,4 +1,4 @@
-//! After the start, appending allocates nothing.
+//! After the start, appending allocates no memory.
 
 mod common;
 
@@ -14,15 +14,15 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is handed on to the system's allocator unchanged.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|n| n.set(n.get() + 1));
-        // SAFETY: as required of our caller.
+        // SAFETY: the caller guarantees what the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as required of our caller.
+        // SAFETY: the caller guarantees what the system's allocator requires.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -42,7 +42,7 @@ fn appending_allocates_nothing_after_the_start() {
     let mut before = 0;
     for n in 0..20_000u64 {
         if n == 5_000 {
-            // By now every queue has grown to what it needs.
+            // By now every queue has grown to its final size.
             before = ALLOCATIONS.with(Cell::get);
         }
         let (valid, frame) = (geometry.all_granules(), Frame((n % 64) as u32));

@@ -1,5 +1,6 @@
-//! Power cuts at random instants, over and over on the same device: what was synced is there,
-//! what comes back is a prefix, what was dropped stays dropped, and no value goes back.
+//! Power cuts at random instants, repeatedly on the same device: synced data is there, the
+//! recovered records are a prefix, dropped data stays dropped, and no block returns to an older
+//! version.
 
 use crate::common::{Flash, Rig, Rng, answer, key, options, tiny};
 use forebay_block::Volume;
@@ -10,7 +11,7 @@ use forebay_flash::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What was appended, in log order: block, version (0 for a tombstone), region once known.
+/// An append, in log order: block, version (0 for a tombstone), region once it is known.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     block: u64,
@@ -18,24 +19,24 @@ struct Entry {
     region: Option<RegionIndex>,
 }
 
-/// The device as a cache would use it, and what must be true of it.
+/// Uses the device as a cache would, and knows what must be true of it.
 #[derive(Default)]
 struct Model {
-    /// Every append whose record may be on flash, in order. After a recovery: what it gave.
+    /// Every append whose record may be on flash, in order. After a recovery: what it returned.
     log: Vec<Entry>,
-    /// How many of them, from the start, are complete, and durable.
+    /// How many of them, from the start, are complete and durable.
     complete: usize,
     synced: usize,
-    /// Newest version on the backing store, durable.
+    /// The newest durable version of each block on the backing store.
     backing: BTreeMap<u64, u64>,
-    /// Oldest version that must never be missed again.
+    /// The oldest version of each block that must never be lost again.
     floor: BTreeMap<u64, u64>,
     version: u64,
     ticket: u64,
-    /// Regions the log asked for and that are not released yet.
+    /// Regions that the log has requested and that are not released yet.
     asked: Vec<RegionIndex>,
     syncs: HashMap<u64, usize>,
-    /// Entries before this index may be gone: their regions were released.
+    /// Entries before this index may be gone, because their regions were released.
     released: usize,
     counts: Counts,
 }
@@ -135,13 +136,13 @@ impl Model {
         self.log.push(Entry { block, version, region: None });
     }
 
-    /// Destages what only this region holds, and gives it back.
+    /// Destages the records that no newer one supersedes, and releases the region.
     fn release(&mut self, rig: &mut Rig) {
         let region = self.asked.remove(0);
         let superseded = |at: usize, block: u64| {
             self.log[at + 1..self.complete].iter().any(|e| e.block == block)
         };
-        // A region is a run of entries; those of its earlier lives are before `released`.
+        // A region is a run of entries. Those that it held in earlier uses are before `released`.
         let mut last = self.released;
         for at in self.released..self.complete {
             let e = &self.log[at];
@@ -153,13 +154,13 @@ impl Model {
                 }
             }
         }
-        // Tombstones at its end belong to it or to the next; both are possible.
+        // Tombstones at the region's end may belong to it or to the next.
         self.released = last;
         rig.log.region_released(region);
         self.counts.reclaimed += 1;
     }
 
-    /// Checks what a recovery gave and takes it as the truth.
+    /// Checks what a recovery returned, and takes it as the new state.
     fn recovered(&mut self, given: &[Event], rig: &Rig) {
         let mut found = Vec::new();
         for event in given {
@@ -183,7 +184,7 @@ impl Model {
             }
         }
         let same = |a: &Entry, b: &Entry| (a.block, a.version) == (b.block, b.version);
-        // It is a run of what was appended, reaching at least to what was synced ...
+        // The result is a run of what was appended, and reaches at least to what was synced ...
         let starts: Vec<usize> = (0..=self.log.len())
             .filter(|&a| {
                 a + found.len() <= self.log.len()
@@ -191,7 +192,7 @@ impl Model {
                     && a + found.len() >= self.synced
             })
             .collect();
-        // ... from which only what lies in released regions (and tombstones beside) is missing.
+        // ... and lacks only what lies in released regions (and tombstones next to them).
         let allowed = |a: usize| self.log[self.released.min(a)..a].iter().all(|e| e.version == 0);
         let start = starts.iter().copied().find(|&a| allowed(a));
         let Some(start) = start else {
@@ -201,7 +202,7 @@ impl Model {
             );
         };
         self.counts.lost += (self.log.len() - start - found.len()) as u64;
-        // No value goes back behind one that was synced.
+        // No block returns to a version older than a synced one.
         let mut now: BTreeMap<u64, u64> = self.backing.clone();
         let blocks: BTreeSet<u64> = found.iter().map(|e| e.block).collect();
         for block in blocks {
@@ -224,7 +225,7 @@ impl Model {
     }
 }
 
-/// What is there without the directories.
+/// The device without its directories.
 fn without_directories(mut flash: Flash, geometry: Geometry) -> Flash {
     let page = geometry.page_size as usize;
     for region in RegionIndex::all(geometry.regions) {
@@ -289,7 +290,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
             }
             model.counts.stopped_midway += u64::from(midway);
         }
-        // The power goes, again and again while recovering, then stays.
+        // The power is cut, again and again during recovery, and then stays on.
         let mut flash = if rng.one_in(5) {
             model.counts.kills += 1;
             rig.kill(&mut rng)
@@ -319,11 +320,12 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
             assert_eq!(failed, None, "a power cut is no damage");
             let at = events.iter().position(|e| matches!(e, Event::Start(StartEvent::Ready(_))));
             if let Some(at) = at {
-                // The same answer twice: a copy of the device, read by a second recovery.
+                // A second recovery reads a copy of the device: it must return the same.
                 let mut again = recover(rig.flash.clone(), geometry, options);
                 let second = again.settle();
                 assert_eq!(strip(&events[..=at]), strip(&second), "the same answer twice");
-                // Whether by directories or batch by batch; and headers and directories agree.
+                // The result is the same with directories as batch by batch, and headers and
+                // directories agree.
                 let bare = without_directories(rig.flash.clone(), geometry);
                 let walked = recover(bare, geometry, options).settle();
                 assert_eq!(strip(&second), strip(&walked), "the same by directories as without");
@@ -347,7 +349,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
     model.counts
 }
 
-/// The records, without report and reclaims.
+/// The records, without the report and the requests to reclaim.
 fn strip(events: &[Event]) -> Vec<Event> {
     let wanted = |e: &&Event| {
         matches!(e, Event::Start(StartEvent::Recovered(_) | StartEvent::RecoveredTombstone { .. }))
@@ -382,7 +384,7 @@ fn random_cuts_lose_nothing_synced_and_bring_nothing_back() {
         total.freed += counts.freed;
         add(&mut total.directories, &counts.directories);
     }
-    // The looks are hard enough only if all of this happened, and often.
+    // The test is strict enough only if each of these events happened, and often.
     let n = runs();
     for (what, count, least) in [
         ("batches dropped", total.dropped, n / 8),
@@ -431,8 +433,8 @@ fn the_same_holds_for_other_geometries() {
     }
 }
 
-/// Every place of a first cut in updates of the superblock and of a second one in the recovery,
-/// with every fate of every write at risk, and then a third recovery.
+/// Every instant for a first cut during updates of the superblock, and for a second one during
+/// recovery, with every fate of every write at risk; then a third recovery.
 #[test]
 fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
     let binding = |generation| Binding::new(Volume(1), [9; 16], generation);
@@ -512,11 +514,12 @@ fn a_stop_during_a_start_ends_it_and_keeps_everything() {
     }
 }
 
-/// Every place of a cut in a format over another log, with every fate of every write at risk: what is found is the former
-/// log, whole, or the new one, empty; and once the new one's first superblock is durable, the new one.
+/// Every instant for a cut during a format over another log, with every fate of every write at
+/// risk. Recovery finds the former log, complete, or the new one, empty; once the first superblock
+/// of the new log is durable, only the new one.
 #[test]
 fn a_format_cut_short_leaves_the_former_log_or_the_new_one() {
-    // Large enough for some of the places of second copies.
+    // Large enough to contain some of the possible places of second copies.
     let geometry = Geometry { regions: 8, ..tiny() };
     let (former, new) = (*b"0123456789abcdef", [7; 16]);
     let mut rig = Rig::formatted(geometry, options());
@@ -539,7 +542,7 @@ fn a_format_cut_short_leaves_the_former_log_or_the_new_one() {
             let records = if report.uuid == former { 1 } else { 0 };
             assert_eq!(events.len(), records + 1, "{first}, fates {fates}: {events:?}");
             assert!(report.uuid == former || report.uuid == new);
-            // A write, then a sync.
+            // (The first superblock takes a write and a sync.)
             assert!(report.uuid == new || first < 2, "{first}, fates {fates}: the former log");
             found[usize::from(report.uuid == new)] += 1;
         }

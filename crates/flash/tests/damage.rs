@@ -1,4 +1,4 @@
-//! Damage of every kind to every part, and the outcome that `docs/flash-format.md` tables.
+//! Damage of every kind to every part, and the outcomes in the tables of `docs/flash-format.md`.
 
 use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_block::Volume;
@@ -77,8 +77,8 @@ fn start_as(run: Geometry, flash: &Flash, how: Start, on_damage: OnDamage) -> Ou
     outcome
 }
 
-/// Recovers a device where reads from these pages fail. Returns what it ends with, how many records
-/// it finds, and the offsets written.
+/// Recovers a device on which reads from these pages fail. Returns how the start ended, how many
+/// records it found, and the offsets written.
 fn recover_without(
     flash: &Flash,
     how: Start,
@@ -111,7 +111,7 @@ fn damage(outcome: &Outcome) -> &Damage {
     }
 }
 
-/// The batches whose headers are gone: the first and the last of each series.
+/// The batches whose headers are gone, as the first and the last of each series.
 fn batches_lost(outcome: &Outcome) -> Vec<(u64, u64)> {
     damage(outcome).batches.iter().map(|(first, last)| (first.0, last.0)).collect()
 }
@@ -161,7 +161,7 @@ fn an_unreadable_superblock_copy_is_made_good_and_written_before_the_other() {
     for copy in 0..2 {
         let (end, records, writes) = recover_without(&rig.flash, Start::RECOVER, &[copy]);
         assert_eq!((end.unwrap().damage.repaired, records), (vec![copy as u32], 10));
-        // The copy that could be read stays as it is until the other is durable.
+        // The copy that could be read is not overwritten before the other one is durable.
         assert_eq!(writes, [copy, 1 - copy].map(|copy| (copy * PAGE) as u64));
         let (end, records, writes) = recover_without(&rig.flash, Start::Check, &[copy]);
         assert_eq!((end.unwrap().damage.repaired, records), (vec![copy as u32], 10));
@@ -334,7 +334,8 @@ fn a_lost_header_at_the_end_of_a_clean_log_is_reported() {
 #[test]
 fn a_lost_header_in_the_last_region_of_a_full_ring_is_reported() {
     let mut rig = Rig::formatted(tiny(), options());
-    // Three batches fill a region. The last is for what is carried on: then nothing is free any more.
+    // Three batches fill a region. The last region is for carried records; with these no region is
+    // free.
     for n in 0..9 {
         rig.append(2 * n, key(2 * n), 1, false);
         rig.append(2 * n + 1, key(2 * n + 1), 1, true);
@@ -344,7 +345,7 @@ fn a_lost_header_in_the_last_region_of_a_full_ring_is_reported() {
     for n in 18..20 {
         rig.carry(n, key(n), 1);
         rig.settle();
-        // Nothing else would make it durable.
+        // Otherwise nothing would make the carried record durable.
         rig.log.bind(Vec::new(), n);
         rig.settle();
     }
@@ -378,8 +379,8 @@ fn any_damage_to_a_durable_payload_shows_when_it_is_read_and_in_a_check() {
         let mut flash = rig.flash.clone();
         flip(&mut flash, at, rng.below(8) as u8);
         let block = 2 * n as u64 + entry;
-        // Batches not known to be durable when they are reached are verified on the way; the
-        // others' payloads are not read, so that starting does not read the whole device.
+        // Batches not known to be durable when recovery reaches them are verified on the way. It
+        // does not read the payloads of the others, so that a start does not read the whole device.
         let outcome = recover(&flash);
         assert!(outcome.end.is_ok(), "one record is no reason to keep all others from their users");
         assert_eq!(outcome.unreadable, [block]);
@@ -422,7 +423,7 @@ fn what_was_dropped_stays_dropped_over_many_starts() {
     for round in 0..3 {
         let mut next = rig.restart(Start::RECOVER);
         next.settle();
-        // The torn sector turns up again, whole; then a batch of the new epoch is written.
+        // The torn sector reads as whole again; then a batch of the new epoch is written.
         set(&mut next.flash, torn, kept);
         if round == 1 {
             next.append(12, key(12), 1, true);
@@ -464,20 +465,20 @@ fn misdirected_and_foreign_batches_are_not_taken() {
         }
         flash
     };
-    // A batch over another, in the same region and in the next.
+    // A batch copied over another, in the same region and in the next.
     for (from, to) in [(3, 6), (6, 3), (3, 13), (13, 3)] {
         let outcome = recover(&copy(from, to, 3));
         assert_eq!(damage(&outcome).batches.len(), 1, "{from} over {to}");
         assert!(matches!(outcome.end, Err(LogError::Damaged(_))));
     }
-    // A whole region over another one.
+    // A whole region copied over another one.
     let outcome = recover(&copy(2, 12, 10));
     assert!(matches!(outcome.end, Err(LogError::Damaged(_))));
-    // A batch behind the end of the log.
+    // A batch copied to a place after the end of the log.
     let outcome = recover(&copy(13, 22, 3));
     assert_eq!(outcome.blocks, (0..11).collect::<Vec<_>>());
     assert!(damage(&outcome).is_harmless());
-    // The same log under another UUID, its regions put below this superblock.
+    // Another UUID for the same log, and its regions under this superblock.
     let mut other = Rig::new(tiny(), options(), Flash::new(tiny().device_bytes()));
     other.log.start(Start::Format { uuid: [7; 16], bindings: Vec::new() });
     other.settle();
@@ -577,7 +578,7 @@ fn arbitrary_metadata_with_right_checksums_never_panics() {
                 reseal(&mut flash, page);
             }
         }
-        // As the geometry of the first copy that has one, as a driver would.
+        // Uses the geometry of the first copy that has one, as a driver would.
         let copies = [0, PAGE].map(|at| Superblock::decode(&flash.current[at..]));
         let stored = copies.iter().flatten().find_map(|copy| tiny().as_stored(copy).ok());
         let fits = |g: &Geometry| g.device_bytes() <= tiny().device_bytes();

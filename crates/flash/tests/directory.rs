@@ -1,4 +1,4 @@
-//! Directories: what a start reads of full regions, and when it believes them.
+//! Directories: what a start reads of full regions, and when it accepts a directory.
 
 use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::{Effect, Frame};
@@ -10,18 +10,18 @@ use forebay_flash::{
 
 const PAGE: usize = 4096;
 
-/// Regions of ten pages for header and batches, and one for the directory; four, and the one that is
-/// kept for what is carried on.
+/// Regions of ten pages for header and batches, and one for the directory: four regions, and one
+/// more that is kept for carried records.
 fn geometry() -> Geometry {
     Geometry { region_pages: 11, directory_pages: 1, regions: 5, ..tiny() }
 }
 
-/// The place of a region's directory.
+/// The offset of a region's directory in bytes.
 fn directory(region: u32) -> usize {
     geometry().directory_start(RegionIndex(region)) as usize * PAGE
 }
 
-/// Synced batches of two entries each, three to a region; of blocks from 0 on.
+/// Appends synced batches of two entries each, three to a region, for blocks from 0 on.
 fn batches(range: std::ops::Range<u64>, rig: &mut Rig) {
     for n in range {
         for entry in 0..2 {
@@ -42,7 +42,7 @@ fn filled(count: u64) -> Rig {
 struct Outcome {
     blocks: Vec<u64>,
     end: Result<Box<RecoveryReport>, LogError>,
-    /// Pages read of regions.
+    /// Pages read in regions.
     read: Vec<u32>,
 }
 
@@ -54,7 +54,7 @@ impl Outcome {
         }
     }
 
-    /// Directories believed, missing, torn, stale, and with batches that were dropped.
+    /// Directories accepted, missing, torn, stale, and with dropped batches.
     fn counts(&self) -> [u64; 5] {
         let d = &self.report().directories;
         [d.believed, d.missing, d.torn, d.stale, d.dropped]
@@ -125,7 +125,7 @@ fn of_full_regions_a_start_reads_headers_and_directories_only() {
 
 #[test]
 fn a_start_reads_no_more_for_what_was_written_before_the_last_two_regions() {
-    // Small batches, as of a client that flushes after each write: a header for every payload.
+    // Small batches, as from a client that flushes after each write: a header for every payload.
     let geometry = Geometry { region_pages: 65, regions: 64, directory_pages: 1, ..tiny() };
     let mut rig = Rig::formatted(geometry, options());
     let mut written = 0;
@@ -142,9 +142,9 @@ fn a_start_reads_no_more_for_what_was_written_before_the_last_two_regions() {
             events.iter().filter(|e| matches!(e, Event::Start(StartEvent::Recovered(_)))).count();
         assert_eq!(records as u64, written);
         let read: usize = again.reads.iter().map(|r| r.1).sum();
-        // Superblocks, two pages of every region, a directory of each full one; and twice what
-        // lies in two regions: headers and payloads of what nothing says was durable, and then a
-        // look at what is ahead.
+        // Superblocks, two pages of every region, and the directory of each full region. Then two
+        // regions twice: once for headers and payloads that nothing says were durable, once for the
+        // search ahead.
         let pages = 2 + 64 * 2 + regions as usize + 2 * 2 * 65;
         assert!(read <= pages * PAGE, "{regions} regions: {} pages of {pages}", read / PAGE);
     }
@@ -241,7 +241,7 @@ fn headers_lost_in_a_full_region_are_made_good_by_its_directory() {
         assert_eq!(check.blocks, all(20));
         assert_eq!(check.report().damage.repaired, [page as u32]);
         assert!(check.report().damage.is_harmless() && check.end.is_ok());
-        // With the directory lost as well it is damage as it ever was.
+        // With the directory lost as well, this is damage again.
         set(&mut flash, directory(0), &[0; PAGE]);
         let outcome = recover(&flash);
         assert!(matches!(outcome.end, Err(LogError::Damaged(_))));
@@ -253,7 +253,7 @@ fn a_check_holds_directories_against_headers() {
     let rig = filled(10);
     let check = start(&rig.flash, Start::Check);
     assert_eq!((check.blocks, check.end.unwrap().damage), (all(20), Default::default()));
-    // Another checksum, another count, another length: whole, and wrong.
+    // Another checksum, another count, another length: intact, but wrong.
     for change in [0, 1, 2] {
         let mut flash = rig.flash.clone();
         let at = directory(1);
@@ -276,8 +276,8 @@ fn a_check_holds_directories_against_headers() {
     }
 }
 
-/// A directory is written when its batches are, and durable whenever the device likes. One of them may
-/// be lost all the same.
+/// A directory is written when its batches are complete, and becomes durable whenever the device
+/// makes it so. A batch may be lost nevertheless.
 #[test]
 fn a_directory_is_not_believed_before_its_batches_are_known_durable() {
     let mut rig = Rig::formatted(geometry(), options());
@@ -289,12 +289,12 @@ fn a_directory_is_not_believed_before_its_batches_are_known_durable() {
         }
     }
     assert_eq!(rig.log.stats().directories, 1);
-    // What a cut leaves of it: the directory, the next region, and not the second batch. (The sync
-    // that the directory led to counts for the fourth batch, which is behind that cut.)
+    // What a power cut leaves: the directory and the next region, but not the second batch. (The
+    // sync that the directory caused counts only for the fourth batch, which comes after that cut.)
     let mut flash = rig.flash.clone();
     let region = geometry().region_start(RegionIndex(1)) as usize * PAGE;
     let forged = |flash: &mut Flash, page: usize| {
-        // The fourth batch was written before any sync: its headers know of nothing.
+        // The fourth batch was written before any sync: its headers name no durable batch.
         for at in [page, page + PAGE] {
             set(flash, at + 64, &0u64.to_le_bytes());
             reseal(flash, at);
@@ -306,7 +306,7 @@ fn a_directory_is_not_believed_before_its_batches_are_known_durable() {
     assert_eq!(outcome.blocks, [0, 1], "the log ends before what is lost");
     assert_eq!(outcome.counts(), [0; 5]);
     assert!(outcome.end.is_ok(), "a power cut is no damage");
-    // The directory lies there yet, and the log goes on in the region behind it.
+    // The directory is still there, and the log continues in the next region.
     let mut again = Rig::new(geometry(), options(), flash);
     again.log.start(Start::RECOVER);
     again.settle();
@@ -321,7 +321,7 @@ fn the_directory_of_an_earlier_life_of_the_region_is_not_believed() {
     let mut rig = filled(3);
     batches(3..4, &mut rig);
     let old = rig.flash.current[directory(0)..][..PAGE].to_vec();
-    // The ring goes once round: the region holds as many batches again.
+    // The log goes once round the ring, and the region holds the same number of batches again.
     for n in 4..19 {
         rig.append(2 * n, key(2 * n), 1, false);
         rig.append(2 * n + 1, key(2 * n + 1), 1, true);
@@ -343,13 +343,13 @@ fn the_directory_of_an_earlier_life_of_the_region_is_not_believed() {
     assert_eq!(outcome.counts()[3], 1);
 }
 
-/// The last region of a log is written once more in the next epoch, with as many batches, whose own
-/// directory is lost: nothing but the epoch tells the two apart.
+/// The last region of a log is written again in the next epoch, with the same number of batches,
+/// and its new directory is lost: only the epoch tells the two apart.
 #[test]
 fn the_directory_of_another_epoch_is_not_believed() {
     let mut rig = Rig::formatted(geometry(), options());
     batches(0..3, &mut rig);
-    // The second region is lost but for its directory.
+    // All of the second region is lost except its directory.
     let mut lost = rig.flash.clone();
     batches(3..7, &mut rig);
     let old = rig.flash.current[directory(1)..][..PAGE].to_vec();
@@ -370,7 +370,7 @@ fn the_directory_of_another_epoch_is_not_believed() {
 
 #[test]
 fn regions_too_full_of_tombstones_get_no_directory() {
-    // A page of 4096 bytes holds 153 entries of as many batches, or 166 of few.
+    // A page of 4096 bytes holds 153 entries if each is a batch, or 166 if there are few batches.
     let geometry = Geometry {
         region_pages: 11,
         directory_pages: 1,
@@ -423,7 +423,7 @@ fn a_log_written_without_directories_is_walked_and_goes_on_with_them() {
     let outcome = recover(&rig.flash);
     assert_eq!(outcome.blocks, all(18));
     assert_eq!(outcome.counts(), [1, 0, 0, 0, 0]);
-    // And the other way round: a run that knows of no directories leaves them alone.
+    // Conversely, a run without directories leaves existing ones alone.
     let mut back = Rig::new(without, options(), rig.flash);
     back.log.start(Start::RECOVER);
     assert_eq!(
@@ -435,7 +435,8 @@ fn a_log_written_without_directories_is_walked_and_goes_on_with_them() {
     );
 }
 
-/// A slow device: a region is not opened while the directory of the last but one is in flight.
+/// A slow device: a region is not opened while the directory of the region two before it is in
+/// flight.
 #[test]
 fn directories_on_their_way_hold_no_more_than_two_regions_up() {
     let mut rig = Rig::formatted(geometry(), Options { frames: 32, ..options() });
@@ -454,7 +455,7 @@ fn directories_on_their_way_hold_no_more_than_two_regions_up() {
             urgent: true,
         });
     }
-    // Everything ends at once but directories.
+    // Everything completes at once, except directories.
     let mut waiting = std::collections::VecDeque::new();
     loop {
         while let Some(effect) = rig.log.poll_effect(&mut segments) {

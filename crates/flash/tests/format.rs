@@ -135,7 +135,7 @@ fn lines(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// A page that holds these lines of 16 bytes.
+/// A page made of these lines of 16 bytes.
 fn page_of(lines: &[&str]) -> [u8; 4096] {
     let mut page = [0; 4096];
     for line in lines {
@@ -177,7 +177,7 @@ fn a_superblock_has_these_bytes() {
     assert_eq!(Superblock::decode(&page), Ok(superblock()));
 }
 
-/// As it was before there were stamps, and sizes of volumes.
+/// The superblock as it was before stamps and sizes of volumes existed.
 fn unstamped() -> Superblock {
     let mut superblock = superblock();
     let binding = &mut superblock.bindings[0];
@@ -388,7 +388,7 @@ fn a_directory_that_does_not_add_up_is_refused() {
     assert_eq!(decode(&|c| c.entries[1].offset = 2), wrong("payload offset"));
     assert_eq!(decode(&|c| c.entries[1].cell = 1), wrong("location of a payload"));
     assert_eq!(decode(&|c| c.entries[1].dirty = Granules(0x100)), wrong("entry"));
-    // Nine pages are left behind a region's header; three batches of two pages fit, five do not.
+    // A region has nine pages after its header; three batches of two pages fit, five do not.
     let many = |n: usize| {
         move |c: &mut RegionContents| {
             let entry = c.entries[1];
@@ -450,8 +450,9 @@ fn default_geometries_fit_their_devices() {
     }
 }
 
-/// What is kept free (two regions, and those for what is carried on), half of the region being filled, the
-/// superblocks, and headers and directories of regions: a share of the device that holds no blocks.
+/// The share of a device that holds no blocks: what is kept free (two regions, and those for
+/// carried records), half of the region being filled, the superblocks, and headers and directories
+/// of regions.
 #[test]
 fn little_of_a_device_is_left_without_blocks() {
     for (mib, percent) in [(32, 12), (64, 7), (128, 7), (256, 7), (1 << 10, 7), (64 << 10, 2)] {

@@ -1,4 +1,5 @@
-//! Extents of stores that cannot be synced: they stay marked, and the marks of others do not wait for them.
+//! Extents of stores that cannot be synced: they stay marked, and the marks of other volumes do not
+//! wait for them.
 
 use crate::common::{Rig, key, marked, options, tiny, tombstone, unmarked};
 use forebay_block::Volume;
@@ -7,7 +8,7 @@ use forebay_flash::{
     Append, BlockKey, Event, ExtentId, Geometry, Granules, MarkAnswer, Start, StartEvent,
 };
 
-/// A block of another volume than `key` gives.
+/// A block of another volume than that of `key`.
 fn other(block: u64) -> BlockKey {
     BlockKey::new(Volume(2), block)
 }
@@ -19,8 +20,8 @@ fn append_clean(rig: &mut Rig, frame: u32, key: BlockKey, version: u64) {
     rig.log.append(Append { ticket, key, valid, dirty: Granules::EMPTY, frame, urgent: true });
 }
 
-/// The extents of block 0 of both volumes are marked and could leave; the first has a clean record. A mark
-/// of the second volume, ticket 3, has both asked to retire.
+/// The extents of block 0 of both volumes are marked and could leave; the first has a clean record.
+/// A mark of the second volume, ticket 3, has both asked to retire.
 fn marked_in_both_volumes(rig: &mut Rig) -> (ExtentId, ExtentId) {
     append_clean(rig, 0, key(0), 1);
     rig.settle();
@@ -33,7 +34,7 @@ fn marked_in_both_volumes(rig: &mut Rig) -> (ExtentId, ExtentId) {
     (retiring(&events, key(0)), retiring(&events, other(0)))
 }
 
-/// What a start after a power cut finds of block 0: a record that counts, or the note that none does.
+/// What a start after a power cut finds for block 0: a record that counts, or a tombstone.
 fn found_after_a_cut(rig: &Rig) -> Option<bool> {
     let events = rig.restart(Start::RECOVER).settle();
     let mut found = events.iter().filter_map(|event| match event {
@@ -50,7 +51,7 @@ fn an_extent_of_a_store_that_cannot_be_synced_stays_marked_and_others_leave_inst
     let (held, extent) = marked_in_both_volumes(&mut rig);
     rig.log.hold_extents(Volume(1));
     assert_eq!(rig.settle(), [], "the other one has been asked for");
-    // A sync that ends well after the failed one says nothing.
+    // A sync that succeeds after the failed one proves nothing.
     rig.log.extent_released(held);
     assert_eq!(rig.settle(), []);
     rig.log.extent_released(extent);
@@ -58,7 +59,7 @@ fn an_extent_of_a_store_that_cannot_be_synced_stays_marked_and_others_leave_inst
     append_clean(&mut rig, 1, key(0), 2);
     rig.settle();
     assert_eq!(found_after_a_cut(&rig), Some(false), "the store may have lost what it says");
-    // The volume gets no other place, though one could be had.
+    // The volume gets no other place, even if one is available.
     rig.log.mark_active(key(8), 4);
     assert_eq!(rig.settle(), [unmarked(4)]);
     assert!(!rig.log.has_mark(key(8)) && rig.log.has_mark(key(1)));
@@ -133,7 +134,7 @@ fn an_extent_that_was_leaving_when_its_volume_is_held_gives_its_place_back() {
     rig.log.mark_active(other(0), 2);
     let events = rig.settle();
     let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
-    // Its direct writes are durable, whatever later syncs say.
+    // The extent's direct writes are durable, whatever later syncs return.
     rig.log.extent_released(extent);
     rig.log.hold_extents(Volume(1));
     assert_eq!(rig.settle(), [marked(2)]);
@@ -142,7 +143,8 @@ fn an_extent_that_was_leaving_when_its_volume_is_held_gives_its_place_back() {
     assert!(matches!(events[..], [Event::Retire { .. }]), "the place is not lost: {events:?}");
 }
 
-/// Extents of block 0 of both volumes are marked and could leave, and these marks wait for a place.
+/// Marks the extents of block 0 of both volumes, which could leave, and then requests these marks,
+/// which wait for a place.
 fn full_with_marks_waiting(rig: &mut Rig, marks: &[(BlockKey, u64)]) -> Vec<Event> {
     for (ticket, key) in [(1, key(0)), (2, other(0))] {
         rig.log.mark_active(key, ticket);
@@ -154,7 +156,7 @@ fn full_with_marks_waiting(rig: &mut Rig, marks: &[(BlockKey, u64)]) -> Vec<Even
     rig.settle()
 }
 
-/// The extent that is to leave of the volume of `first`.
+/// The leaving extent of the volume of `first`.
 fn retiring(events: &[Event], first: BlockKey) -> ExtentId {
     let extent = events.iter().find_map(|event| match event {
         Event::Retire { extent, first: of } if *of == first => Some(*extent),
@@ -166,7 +168,7 @@ fn retiring(events: &[Event], first: BlockKey) -> ExtentId {
 #[test]
 fn a_mark_of_a_held_volume_waits_behind_no_mark_of_a_store_that_hangs() {
     let mut rig = Rig::formatted(tiny(), options());
-    // The extent of volume 1 is to leave, and its store never answers.
+    // The extent of volume 1 is leaving, and its store never answers.
     let events = full_with_marks_waiting(&mut rig, &[(key(4), 3), (other(4), 4)]);
     retiring(&events, key(0));
     rig.log.hold_extents(Volume(2));
@@ -213,7 +215,8 @@ fn extents_of_one_volume_leave_although_the_store_of_another_hangs() {
 fn a_volume_without_a_place_gets_one_although_a_store_that_hangs_has_the_others() {
     let large = Geometry { active_extents_max: 32, ..tiny() };
     let mut rig = Rig::formatted(large, options());
-    // The store of volume 1 never answers. It has as many extents as may be marked, and more wait.
+    // The store of volume 1 never answers. The volume has as many extents as can be marked, and
+    // more wait.
     (0..40).for_each(|n| rig.log.mark_active(key(4 * n), n));
     let first = rig.settle();
     assert!(!rig.log.has_mark(key(200)), "it would wait for the store");
@@ -226,7 +229,7 @@ fn a_volume_without_a_place_gets_one_although_a_store_that_hangs_has_the_others(
         .filter(|event| matches!(event, Event::Mark { answer: MarkAnswer::Active(_), .. }))
         .count();
     assert_eq!(granted, 30, "two are kept back");
-    // It uses one place, and no other volume waits for that.
+    // The volume uses one place, and no other volume waits for that place.
     assert!(!rig.log.has_mark(other(4)), "another extent has to leave first");
     rig.log.mark_active(other(4), 51);
     let more = rig.settle();
@@ -237,14 +240,14 @@ fn a_volume_without_a_place_gets_one_although_a_store_that_hangs_has_the_others(
     rig.log.extent_released(extent);
     let events = rig.settle();
     assert!(events.contains(&marked(51)), "{events:?}");
-    // The ten others of volume 1 get no place of those kept back: they still wait.
+    // The ten other extents of volume 1 get none of the places kept back: they still wait.
     rig.log.hold_extents(Volume(1));
     let refused =
         |event: &&Event| matches!(event, Event::Mark { answer: MarkAnswer::Unmarked, .. });
     assert_eq!(rig.settle().iter().filter(refused).count(), 10);
 }
 
-/// The volume of the extents that are to leave.
+/// The volumes of the extents that are asked to leave.
 fn asked(events: &[Event]) -> Vec<Volume> {
     let firsts = events.iter().filter_map(|event| match event {
         Event::Retire { first, .. } => Some(first.volume()),
@@ -253,8 +256,8 @@ fn asked(events: &[Event]) -> Vec<Volume> {
     firsts.collect()
 }
 
-/// What a volume with few extents leaves belongs to the places that are kept back, so those that wait for the hung
-/// store could not take it.
+/// A place that a volume with few extents frees belongs to the places that are kept back, so the
+/// marks that wait for the hung store could not take it.
 #[test]
 fn a_volume_with_few_extents_is_asked_for_none_while_only_a_store_that_hangs_has_marks_waiting() {
     let large = Geometry { active_extents_max: 32, ..tiny() };
@@ -267,7 +270,7 @@ fn a_volume_with_few_extents_is_asked_for_none_while_only_a_store_that_hangs_has
         let events = rig.settle();
         assert!(events.contains(&marked(50 + n)) && asked(&events).is_empty(), "{events:?}");
     }
-    // Its own mark could take the place.
+    // A mark of the volume itself could take the place.
     rig.log.mark_active(other(4), 60);
     assert_eq!(asked(&rig.settle()), [Volume(2)]);
 }

@@ -1,4 +1,4 @@
-//! The log while it runs: batches, prefix order, syncs, regions, failure.
+//! The log at run time: batches, prefix order, syncs, regions, failure.
 
 use crate::common::{Rig, answer, key, options, tiny};
 use forebay_block::Volume;
@@ -57,7 +57,7 @@ fn urgent_appends_during_a_write_share_the_next_batch() {
 #[test]
 fn events_come_in_log_order_whatever_the_order_of_completions() {
     let mut rig = Rig::formatted(tiny(), options());
-    // The second batch is of three: that is what the region still holds.
+    // The second batch has three entries: the region has no room for more.
     for n in 0..7 {
         rig.append(n, key(n), 1, false);
     }
@@ -75,7 +75,7 @@ fn a_sync_covers_what_was_complete_when_it_was_issued_and_no_more() {
     rig.log.sync(100);
     rig.poll();
     rig.complete(0);
-    // The sync for ticket 100 is under way; a later append and sync must wait for another.
+    // The sync for ticket 100 is in flight; a later append and sync must wait for another.
     rig.append(1, key(1), 1, true);
     rig.log.sync(101);
     rig.poll();
@@ -94,7 +94,7 @@ fn a_sync_fails_until_its_owner_has_heard_that_a_dirty_record_was_taken_back() {
     let mut rig = Rig::formatted(tiny(), options());
     rig.append(0, key(0), 1, false);
     rig.log.take_back();
-    // To the owner it is appended: a sync that succeeded would call it durable.
+    // The owner still takes the record for appended: a successful sync would declare it durable.
     rig.log.sync(100);
     let refused = Event::Record(RecordEvent::AppendRefused { ticket: 0 });
     let failed = answer(100, AnswerKind::Synced, Err(IoError::Device));
@@ -322,7 +322,7 @@ fn what_is_inserted_again_takes_only_room_to_spare() {
     hear(&mut rig, &mut appended, &mut refused);
     assert_eq!(refused, [101, 102], "the region that is kept is not for them");
     assert_eq!(appended.len() as u64 - 1, waits);
-    // It is for what must be carried on.
+    // The region is for records that must be carried.
     rig.carry(103, key(3), 2);
     hear(&mut rig, &mut appended, &mut refused);
     assert_eq!(appended.last(), Some(&103));
@@ -474,7 +474,7 @@ fn records_are_void_only_once_both_copies_of_the_superblock_say_so() {
     rig.log.bind(vec![Binding::new(Volume(1), [1; 16], 1)], 0);
     rig.append(0, key(0), 1, true);
     rig.settle();
-    // The log fails; then everything in it is on its store.
+    // The log fails; then all its data is destaged to the store.
     rig.fail_after = Some(0);
     rig.append(1, key(1), 1, true);
     rig.settle();
@@ -482,7 +482,7 @@ fn records_are_void_only_once_both_copies_of_the_superblock_say_so() {
     rig.log.salvage(7);
     assert_eq!(rig.settle(), [answer(7, AnswerKind::Synced, Ok(()))]);
     let before = rig.flash.current[..2 * 4096].to_vec();
-    // Writes and syncs: the one copy, its sync, the other, its sync.
+    // Writes and syncs: one copy, its sync, the other copy, its sync.
     for writes in 0..4 {
         rig.fail_after = Some(writes);
         rig.log.void([Volume(1)].into_iter(), writes);
@@ -490,7 +490,7 @@ fn records_are_void_only_once_both_copies_of_the_superblock_say_so() {
         assert_eq!(rig.settle(), [answer(writes, AnswerKind::Voided, result)]);
         let copies = [0, 4096].map(|at| rig.flash.current[at..][..4096] == before[at..][..4096]);
         assert_eq!(copies.contains(&true), writes < 3, "{writes}");
-        // The one copy is void, unless it is lost.
+        // The first copy voids the records, unless it is lost.
         let mut again = rig.restart(Start::RECOVER);
         let found = again
             .settle()

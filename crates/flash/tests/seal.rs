@@ -1,4 +1,4 @@
-//! Seals, and records that cease to count because others have written the backing store.
+//! Seals, and records that no longer count because others have written the backing store.
 
 use crate::common::{Rig, Rng, answer, key, options, tiny};
 use forebay_block::Volume;
@@ -8,7 +8,7 @@ use forebay_flash::{
     StartEvent,
 };
 
-/// Volumes 1 and 2 are bound; the former is that of [`key`].
+/// Binds volumes 1 and 2; [`key`] names blocks of the former.
 fn bound(geometry: Geometry) -> Rig {
     let mut rig = Rig::formatted(geometry, options());
     let binding = |n: u8| forebay_flash::Binding::new(Volume(n.into()), [n; 16], 1);
@@ -30,7 +30,7 @@ fn note(volume: u32, seal: u8, distrust: bool) -> Sealed {
     Sealed { volume: Volume(volume), seal: [seal; 32], distrust, stamp: None }
 }
 
-/// What a start gives: blocks of records, whether dirty, and the report.
+/// The results of a start: the blocks of records and whether each is dirty, and the report.
 fn start(rig: &Rig, how: Start) -> (Vec<(BlockKey, bool)>, Box<RecoveryReport>, Rig) {
     let mut rig = rig.restart(how);
     let (mut found, mut report) = (Vec::new(), None);
@@ -113,7 +113,7 @@ fn what_is_distrusted_never_comes_back_and_what_is_newer_does() {
         let flash = rig.cut(&mut rng);
         let rig = Rig::new(geometry, options(), flash);
         let (found, report, after) = start(&rig, Start::RECOVER);
-        // (The journal of the slots layout gives only the newest of each block.)
+        // (In the slots layout, recovery returns only the newest record of each block.)
         let distrusted = if geometry.has_slots() { 1 } else { 2 };
         assert_eq!((found, report.distrusted), (expected.clone(), distrusted));
         assert_eq!(start(&after, Start::RECOVER).0, expected, "nor at a later start");
@@ -141,7 +141,7 @@ fn a_store_that_others_wrote_costs_its_clean_records_for_good_and_no_dirty_one()
         );
         assert_eq!(found, expected);
         assert_eq!(start(&after, Start::RECOVER).0, expected);
-        // As long as the start was not made durable, nothing has changed.
+        // Until the start was durable, nothing had changed.
         assert_eq!(start(&rig, Start::RECOVER).0.len(), 3);
     }
 }

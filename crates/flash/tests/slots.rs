@@ -1,8 +1,8 @@
-//! The slots layout under power cuts at random instants: what was synced is there, every payload
-//! that counts is whole, and cells are used again without losing anything.
+//! The slots layout with power cuts at random instants: synced data is there, every payload that
+//! counts is whole, and reused cells lose nothing.
 //!
-//! The test is a cache of a kind: it holds the index, lets go of records that are superseded,
-//! forgets some that are clean, and moves the mappings of regions that are reclaimed.
+//! The test acts as a cache: it holds the index, releases the cells of superseded records, unmaps
+//! some clean ones, and moves the mappings of regions that are reclaimed.
 
 use crate::common::{Rig, Rng, answer, key, marked, options, tiny};
 use forebay_effect::Frame;
@@ -32,9 +32,9 @@ struct Held {
 #[derive(Default)]
 struct Index {
     held: BTreeMap<u64, Held>,
-    /// Appends under way: ticket, block, version, whether clean.
+    /// Appends in progress: ticket, block, version, whether clean.
     open: Vec<(u64, u64, u64, bool)>,
-    /// By block: the oldest version that must never be missed again; 0 where a clean record may
+    /// The oldest version of each block that must never be lost again; 0 where a clean record may
     /// be gone.
     floor: BTreeMap<u64, u64>,
     /// Newest version ever appended.
@@ -42,7 +42,7 @@ struct Index {
     /// Newest version ever appended as clean: the backing store has it, so no record is needed.
     stored: BTreeMap<u64, u64>,
     syncs: BTreeMap<u64, BTreeMap<u64, u64>>,
-    /// The region being emptied, and the moves under way.
+    /// The region being emptied, and the number of moves in progress.
     moving: Option<(RegionIndex, u32)>,
     asked: Vec<RegionIndex>,
     version: u64,
@@ -63,7 +63,7 @@ struct Counts {
 impl Index {
     fn append(&mut self, rig: &mut Rig, rng: &mut Rng) {
         let block = rng.below(BLOCKS);
-        // One append of a block at a time, and no more records than there are cells.
+        // At most one append of a block at a time, and no more records than cells.
         if self.open.len() >= 4 || self.open.iter().any(|o| o.1 == block) {
             return;
         }
@@ -91,7 +91,7 @@ impl Index {
     }
 
     fn sync(&mut self, rig: &mut Rig) {
-        // What is in order by now is what the sync promises.
+        // The sync promises what is appended by now.
         let mut floor: BTreeMap<u64, u64> = BTreeMap::new();
         for (&block, held) in &self.held {
             floor.insert(block, if held.clean { 0 } else { held.version });
@@ -231,7 +231,7 @@ impl Index {
             }
             assert!((floor..=newest).contains(&version), "{block}: {found:?}, {floor}");
         }
-        // Everything recovered is durable, what is not there is gone.
+        // Everything recovered is durable; everything else is gone.
         self.floor.clear();
         for (&block, held) in &self.held {
             self.floor.insert(block, if held.clean { 0 } else { held.version });
@@ -266,7 +266,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
         rig.log.start(Start::RECOVER);
         let events = rig.settle();
         index.recovered(&rig, &events);
-        // A check of what the recovery has left finds nothing wrong, and the same records.
+        // A check of the device after recovery finds no damage, and the same records.
         let checked = rig.restart(Start::Check).settle();
         let Some(Event::Start(StartEvent::Ready(report))) = checked.last() else {
             panic!("{checked:?}")
@@ -309,7 +309,7 @@ fn random_cuts_lose_nothing_synced_and_no_cell_is_used_twice() {
     }
 }
 
-/// Every place of a cut, with every fate of every write at risk.
+/// Every instant for a cut, with every fate of every write at risk.
 #[test]
 fn a_new_version_is_there_or_the_old_one_is_wherever_the_power_goes() {
     let mut cuts = 0;
@@ -374,7 +374,7 @@ fn records_wait_for_a_cell_until_what_they_supersede_is_durable() {
     };
     assert_ne!(held[0], held[1]);
     assert_eq!(third, held[0], "there are two cells");
-    // A sync lies between the write of the second version and that of the third.
+    // A sync lies between the writes of the second and the third version.
     let cell = rig.log.byte_offset(third);
     let writes: Vec<usize> = (0..rig.history.len()).filter(|&n| rig.history[n].0 == cell).collect();
     let [first, again] = writes[..] else { panic!("{writes:?}") };
@@ -385,9 +385,10 @@ fn records_wait_for_a_cell_until_what_they_supersede_is_durable() {
 
 #[test]
 fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
-    // Method: a clean record is distrusted, because its extent is marked, and its cell is free after
-    // recovery. The write of another payload over it loses its header. Nothing in the journal voids
-    // the first record: that it was durable has to be known, or what came after it is lost.
+    // Method: a clean record is distrusted because its extent is marked, so its cell is free after
+    // recovery. Another payload is written to the cell, but its header is lost. Nothing in the
+    // journal voids the first record: if recovery does not know that it was durable, everything
+    // after it is lost.
     let mut rig = Rig::formatted(slots(), options());
     rig.log.mark_active(key(0), 1);
     assert_eq!(rig.settle(), [marked(1)]);
@@ -418,7 +419,7 @@ fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
     rig.append(4, key(5), 1, true);
     rig.poll();
     assert_eq!(rig.at_risk(), 2, "a header and a payload");
-    // The header is lost, the payload is there.
+    // The header is lost, but the payload is on the device.
     let (geometry, options, before) = (rig.geometry, rig.options, rig.flash.durable.clone());
     let at = rig.log.byte_offset(cell) as usize;
     let flash = rig.cut_by(4);

@@ -1,18 +1,18 @@
 //! Goal: whatever a driver does with a store and its flash tier, and wherever a crash comes, the
 //! header of the store never hides that the tier has newer data.
-//! Method: a model of a driver makes random steps, in the order that the protocol prescribes. Header
-//! writes may fail, and then may be on the store or not. All headers that a crash could leave are
-//! judged after every step, and while each write is in flight.
+//! Method: a model of a driver makes random steps, in the order that the protocol prescribes.
+//! Header writes may fail, and the header may then be on the store or not. All headers that a crash
+//! could leave are checked after every step, and while each write is in flight.
 
 use forebay_flash::{FIRST_EPOCH, HeaderChange, Stamp, StampNumber, StoreHeader};
 use proptest::prelude::*;
 
-/// What the driver is doing.
+/// What the driver is doing now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Off,
-    /// The header announces a start; it was like this before. A tier of this identity and epoch is next,
-    /// and data on the present one was given up or not.
+    /// The header announces a start; `former` is the header before that. `tier` is the identity and
+    /// epoch to come. `given_up`: newer data on the present tier was given up.
     Announced {
         former: StoreHeader,
         tier: ([u8; 16], u64),
@@ -21,7 +21,7 @@ enum Phase {
     /// The tier has begun its epoch.
     Begun,
     Serving,
-    /// Clients are held back.
+    /// Clients are paused.
     Quiesced,
 }
 
@@ -30,23 +30,23 @@ struct Model {
     phase: Phase,
     /// The header as the driver knows it.
     header: StoreHeader,
-    /// What may be on the store.
+    /// Every header that may be on the store.
     on_store: Vec<StoreHeader>,
     /// The tier's identity and epoch.
     tier: ([u8; 16], u64),
-    /// The number of a stamp that the log has noted.
+    /// The stamp number that the log has noted.
     noted: StampNumber,
-    /// The tier has newer data of the store, and the user has not given it up.
+    /// The tier has newer data than the store, and the user has not given it up.
     newer: bool,
-    /// Writes may be acknowledged that are on the tier only.
+    /// Writes that are only on the tier may be acknowledged.
     marks_dirty: bool,
-    /// The log has failed: nothing becomes newer there.
+    /// The log has failed: the tier gets no newer data.
     failed: bool,
-    /// The volume passes a failed log by.
+    /// The volume bypasses a failed log.
     passes: bool,
 }
 
-/// A step, and what decides how it goes.
+/// A step, and the random choices that decide its outcome.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     what: u8,
@@ -72,7 +72,7 @@ impl Model {
         }
     }
 
-    /// Judges every header that a crash could leave now.
+    /// Checks every header that a crash could leave now.
     fn judge(&self) -> Result<(), TestCaseError> {
         for header in &self.on_store {
             let ours = header.flash_uuid == self.tier.0;
@@ -94,7 +94,7 @@ impl Model {
         Ok(())
     }
 
-    /// Writes the header; false if that fails.
+    /// Writes the header; returns false if that fails.
     fn write(&mut self, change: HeaderChange, fails: bool) -> Result<bool, TestCaseError> {
         let next = self.header.after(&change);
         prop_assert_eq!(next.update, self.header.update + 1);
@@ -109,7 +109,7 @@ impl Model {
         Ok(!fails)
     }
 
-    /// The process ends, and one of the headers is found.
+    /// The process ends, and the next start finds one of the possible headers.
     fn crash(&mut self, one: bool) {
         let last = self.on_store.len() - 1;
         self.header = self.on_store[if one { last } else { 0 }];
@@ -136,7 +136,7 @@ impl Model {
         match (self.phase, what) {
             (Phase::Off, 0..=5) => {
                 let ours = self.header.flash_uuid == self.tier.0 && self.tier.1 != 0;
-                // (A format gives up what is dirty only if the user says so.)
+                // (A format gives up dirty data only if the user demands it.)
                 let formats = !ours || one && (!self.header.dirty || other);
                 let tier = match formats {
                     true => ([self.tier.0[0] + 1; 16], FIRST_EPOCH),
@@ -152,7 +152,8 @@ impl Model {
                     self.phase = Phase::Announced { former, tier, given_up };
                 } else {
                     self.newer |= given_up;
-                    // (What is announced may be there, so the next start finds either.)
+                    // (The announcement may have been written, so the next start finds either
+                    // header.)
                     if given_up {
                         self.on_store.truncate(1);
                     }
@@ -207,14 +208,14 @@ impl Model {
             (Phase::Serving, 4) if !self.marks_dirty && !self.failed => {
                 self.marks_dirty = self.write(HeaderChange::MarkDirty, fails)?;
             }
-            // The volume continues without the log once the store has everything.
+            // The volume continues without the log, once the store has all data.
             (Phase::Serving, 5) if other => {
                 (self.failed, self.newer) = (true, false);
                 let release = HeaderChange::Stamp { stamp: self.stamp(), release: true };
                 self.passes |= self.write(release, fails)?;
             }
             (Phase::Serving, 6) => {
-                // Clients are held back, and nothing is dirty.
+                // Clients are paused, and nothing is dirty.
                 (self.phase, self.newer) = (Phase::Quiesced, false);
                 if self.write(self.leave(true, self.passes), fails)? {
                     self.note();
@@ -258,7 +259,7 @@ proptest! {
     }
 }
 
-/// The model is worth something only if its runs get somewhere.
+/// The model is useful only if its runs reach all these states.
 #[test]
 fn the_model_reaches_every_phase_with_newer_data() {
     let (mut model, mut newer) = (Model::new(), [0; 5]);
@@ -269,7 +270,7 @@ fn the_model_reaches_every_phase_with_newer_data() {
         let bits = random >> 33;
         let (what, fails) = ((bits % 10) as u8, (bits / 10).is_multiple_of(8));
         let step = Step { what, fails, one: bits & (1 << 20) != 0, other: bits & (1 << 21) != 0 };
-        // (Each tier has another identity, of which there are 255.)
+        // (Each tier has a new identity, and there are 255 of them.)
         if model.tier.0[0] == u8::MAX {
             model = Model::new();
         }

@@ -1,4 +1,5 @@
-//! Which parameters a cache can have: one check, complete, so that nothing that it accepts fails later.
+//! Which parameters a cache can have. One check covers them all, so that nothing that it accepts
+//! fails later.
 
 use core::fmt;
 
@@ -12,8 +13,8 @@ use crate::combination::Combination;
 use crate::place::Relation;
 
 impl CacheConfig {
-    /// Checks whether a cache can have these parameters. [`Cache::new`](crate::Cache::new) panics if not, and only
-    /// then, provided that there is memory for a cache of this size.
+    /// Checks whether a cache can have these parameters. [`Cache::new`](crate::Cache::new) panics
+    /// if not, and only then, provided that there is memory for a cache of this size.
     ///
     /// # Errors
     /// The first parameter that is impossible, or does not fit the others.
@@ -96,13 +97,13 @@ pub enum ConfigError {
     RequestsMax,
     /// A stripe is shorter than a block, or longer than any volume.
     StripeShift,
-    /// The slots layout has one shard.
+    /// The slots layout supports only one shard.
     SlotsShards,
-    /// The policies do not go together.
+    /// The policies do not work together.
     Combination {
         /// The relation of the tiers.
         relation: Relation,
-        /// What is missing.
+        /// The reason.
         why: &'static str,
     },
     /// A shard has no block in DRAM.
@@ -111,32 +112,32 @@ pub enum ConfigError {
     SpareFrames,
     /// A shard has no bounce frame.
     BounceFrames,
-    /// Blocks without a frame have no transfer.
+    /// There is no transfer for blocks without a frame.
     TransfersSpare,
     /// A shard may have more transfers than can be numbered.
     Transfers {
         /// Their number.
         transfers: u64,
     },
-    /// The geometry of the flash tier.
+    /// The geometry of the flash tier is invalid.
     Geometry(GeometryError),
     /// The layout of the flash tier is not that of its geometry.
     Layout,
-    /// Blocks on flash have another size.
+    /// Blocks on flash have another size than the cache's blocks.
     FlashBlockSize {
         /// The size of the cache's blocks.
         block_size: BlockSize,
     },
-    /// The index has no block on flash.
+    /// The index has no room for a block on flash.
     EntriesMin,
     /// The index of a shard has more blocks than can be numbered.
     EntriesMax {
         /// Their number, in both tiers.
         entries: u64,
     },
-    /// Slots layout: replacement has no block, or more than there are cells.
+    /// Slots layout: replacement has room for no block, or for more blocks than there are cells.
     FlashBlocks,
-    /// A line is no power of two of blocks, or longer than a stripe.
+    /// The number of blocks of a line is not a power of two, or a line is longer than a stripe.
     LineBlocks {
         /// The blocks of the line.
         blocks: u32,
@@ -275,7 +276,8 @@ mod tests {
         flash.slots_mut().expect("the slots layout")
     }
 
-    /// Small, and with a flash tier in either layout, unless `layout` is 2.
+    /// A small configuration: with the log layout for 0, the slots layout for 1, no flash tier for
+    /// 2.
     fn small(layout: usize, shards: u8) -> CacheConfig {
         let geometry = Geometry {
             block_size: 4096,
@@ -323,9 +325,9 @@ mod tests {
 
     #[test]
     fn whatever_the_check_accepts_a_cache_can_be_built_and_started_with() {
-        // Method: small configurations that are good, with up to three parameters set to something else, often to
-        // what is too small or too large. Values that are both legal and huge are left out, because a cache takes
-        // memory for them.
+        // Method: small configurations that are good, with up to three parameters set to something
+        // else, often to what is too small or too large. Values that are both legal and huge are
+        // left out, because a cache takes memory for them.
         const FEW: [u32; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 64];
         let mut seed = 0_u64;
         let mut draw = |n: usize| {
@@ -397,7 +399,7 @@ mod tests {
                     }
                 }
             }
-            // Several shards can have that many.
+            // (Several shards could have that many entries, which would take too much memory.)
             let many = config.shards > 1;
             config.flash.iter_mut().filter(|_| many).for_each(|f| f.entries_max %= 1 << 16);
             if config.check().is_err() {

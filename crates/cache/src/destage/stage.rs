@@ -9,14 +9,14 @@
 //! | `Cleaning` | `Settle` | `Settling` |
 //! | `Settling` | `Repeat` | `Flushing` |
 //!
-//! A destage ends while it is `Cleaning` or `Settling`; that of a stop also ends if it is `Undecided` and the stop
-//! leaves dirty data on flash. Any other event is a bug, and panics.
+//! A destage ends while it is `Cleaning` or `Settling`; that of a stop also ends if it is
+//! `Undecided` and the stop leaves dirty data on flash. Any other event is a bug, and panics.
 
 use forebay_effect::{IoError, Outcome};
 
 use super::{DestageError, Destaged};
 
-/// Whom a destage of everything is for.
+/// The purpose of a destage of everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DestagePurpose {
     /// The operator, a change of policy or pass-through. A stop that is near ends it.
@@ -25,7 +25,7 @@ pub(super) enum DestagePurpose {
     Stop,
 }
 
-/// How far a destage of everything has come. See the module.
+/// The stage of a destage of everything; see the module documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DestageStage {
     /// The cache's own flushes, one for each volume, are in progress.
@@ -58,7 +58,7 @@ enum DestageEvent {
     Settle,
     /// Something is dirty, and new flushes have begun.
     Repeat {
-        /// One for each volume.
+        /// Their number, one for each volume.
         flushes: u32,
     },
 }
@@ -126,12 +126,12 @@ impl Destage {
         matches!(self.stage, DestageStage::Cleaning | DestageStage::Settling)
     }
 
-    /// Some records are left behind.
+    /// Notes that some records stay dirty.
     pub fn fail(&mut self, error: IoError) {
         self.result = self.result.and(Err(error.into()));
     }
 
-    /// A flush has ended.
+    /// Called when a flush has ended.
     pub fn flush_ended(&mut self, outcome: Outcome) {
         let DestageStage::Flushing { left } = &mut self.stage else {
             panic!("a flush ends in the stage {:?} of a destage", self.stage);
@@ -141,35 +141,35 @@ impl Destage {
         self.note_flushed();
     }
 
-    /// The stop has decided that regions are cleaned.
+    /// Notes that the stop has decided that regions are cleaned.
     pub fn decide(&mut self) {
         self.move_on(DestageEvent::Decide);
     }
 
-    /// The cleaning of regions begins.
+    /// Begins the cleaning of regions.
     pub fn clean(&mut self) {
         self.move_on(DestageEvent::Clean);
     }
 
-    /// The regions are clean: appends end.
+    /// Called when the regions are clean: the destage waits for appends.
     pub fn settle(&mut self) {
         self.move_on(DestageEvent::Settle);
     }
 
-    /// Everything is destaged again, and `flushes` flushes have begun.
+    /// Destages everything again: `flushes` flushes have begun.
     pub fn repeat(&mut self, flushes: u32) {
         self.repeated += 1;
         self.move_on(DestageEvent::Repeat { flushes });
         self.note_flushed();
     }
 
-    /// It has ended: returns whom it was for.
+    /// Ends the destage; returns its purpose.
     pub fn end(self) -> DestagePurpose {
         assert!(self.stage.may_end(), "a destage ends in the stage {:?}", self.stage);
         self.purpose
     }
 
-    /// Moves it on if no flush is left.
+    /// Enters the next stage if no flush is left.
     fn note_flushed(&mut self) {
         if self.stage == (DestageStage::Flushing { left: 0 }) {
             self.move_on(match self.purpose {
@@ -210,7 +210,7 @@ mod tests {
         DestageEvent::Repeat { flushes: 0 },
     ];
 
-    /// The name of a stage or an event, without what belongs to it.
+    /// The name of a stage or an event, without its fields.
     fn name(of: impl fmt::Debug) -> String {
         format!("{of:?}").split(' ').next().unwrap_or_default().to_owned()
     }
@@ -220,7 +220,8 @@ mod tests {
         Destage { stage, ..Destage::new(DestagePurpose::Service, 1) }
     }
 
-    /// Goal: the table of the module tells the truth. Method: all pairs of stages and events.
+    /// Goal: the table in the module documentation is correct. Method: all pairs of stages and
+    /// events.
     #[test]
     fn stages_follow_each_other_as_the_table_says() {
         let lines = include_str!("stage.rs").lines();

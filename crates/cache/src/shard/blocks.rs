@@ -3,7 +3,8 @@
 //! The invariants of a single block are at [`Entry`]. The counts and lists over all blocks are
 //! here: a frame is in the dirty list of its volume exactly while its entry says so
 //! ([`Entry::is_listed`]), and a record is in the list of its region. `transitions.rs` lists all
-//! ways in which a block's granules change; the counts of dirty and lost data change together with them.
+//! ways in which a block's granules change; the counts of dirty and lost data change together with
+//! them.
 
 pub(crate) mod entry;
 mod regions;
@@ -29,26 +30,26 @@ use crate::config::CacheConfig;
 pub(crate) struct FlashRecord {
     pub position: Position,
     pub checksum: u32,
-    /// The granules in it, and those of them that the backing store may lack.
+    /// The granules in the record, and those of them that the backing store may lack.
     pub valid: Granules,
     pub dirty: Granules,
 }
 
-/// The regions of a block's record, or of its mapping, before and after it has moved or was replaced.
+/// The regions of a block's record (or of its mapping) before and after it moved or was replaced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionMove {
     pub from: RegionIndex,
     pub to: RegionIndex,
 }
 
-/// See the module.
+/// The blocks of a shard; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     index: Index,
     frames: Frames,
     granularity: Granularity,
     regions: RegionLists,
-    /// Blocks whose record says that their newest data is lost.
+    /// Number of blocks whose record says that their newest data is lost.
     lost: u32,
 }
 
@@ -68,7 +69,7 @@ impl ops::IndexMut<EntryId> for Blocks {
 }
 
 impl Blocks {
-    /// Room for `entries` blocks; those in DRAM have `frames`.
+    /// Makes room for `entries` blocks, with `frames` for those in DRAM.
     pub fn new(config: &CacheConfig, entries: u32, frames: Frames) -> Blocks {
         Blocks {
             index: Index::new(
@@ -110,7 +111,7 @@ impl Blocks {
     }
 
     /// Whether a write may bypass a log that has no room: flash holds nothing of the block, and its
-    /// store works.
+    /// backing store works.
     pub fn may_bypass_log(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
         let free = |id| self[id].transfer().is_none() && !self[id].is_bound();
         !context.volumes.conditions.is_failing(key) && self.find(key).is_none_or(free)
@@ -177,7 +178,7 @@ impl Blocks {
         }
     }
 
-    /// There is a newer version of the block: sets whether it is all zeroes.
+    /// Notes whether the newer version of the block is all zeroes.
     #[inline]
     pub fn set_zeroed(&mut self, id: EntryId, zeroed: bool) {
         self.index.set_zeroed(id, zeroed);
@@ -211,7 +212,7 @@ impl Blocks {
         if settled { self.index.publish(id) } else { None }
     }
 
-    /// A frame that is no longer published.
+    /// The next frame that is no longer published.
     #[inline]
     pub fn poll_withdrawn(&mut self) -> Option<Frame> {
         self.index.poll_withdrawn()
@@ -257,12 +258,12 @@ impl Blocks {
         }
     }
 
-    /// The block that [`find`](Self::find) checks first next time.
+    /// Makes [`find`](Self::find) check this block first next time.
     pub fn expect(&self, id: EntryId) {
         self.index.expect(id);
     }
 
-    /// Copies into the frame the granules that it lacks.
+    /// Copies the granules that the block's frame lacks from the frame `from`.
     pub fn merge(
         &self,
         context: &mut ShardContext<'_>,
@@ -279,7 +280,7 @@ impl Blocks {
         }
     }
 
-    /// The part of a block past the volume's end is zeroes, so that payloads are well defined.
+    /// Zeroes the part of a block's frame past the volume's end, so that payloads are well defined.
     pub fn zero_beyond(&self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
         let size = self.granularity().block_size();
         let bytes = self.granularity().bytes_within(context, self[id].key());
@@ -291,7 +292,7 @@ impl Blocks {
 
     // ---- what is dirty ----
 
-    /// Blocks with dirty data in DRAM.
+    /// Number of blocks with dirty data in DRAM.
     pub fn dirty_in_memory(&self) -> u64 {
         self.frames.owners().filter(|&id| !self.index[id].dirty().is_empty()).count() as u64
     }
@@ -313,7 +314,7 @@ impl Blocks {
 
     // ---- records ----
 
-    /// Blocks whose record says that their newest data is lost.
+    /// Number of blocks whose record says that their newest data is lost.
     pub fn lost(&self) -> u32 {
         self.lost
     }
@@ -340,8 +341,8 @@ impl Blocks {
         self.regions.blocks_of(&self.index, region)
     }
 
-    /// Whether any record in the region is dirty, even if only because data is lost: a destage is
-    /// told of that, and of records that replace it meanwhile.
+    /// Whether any record in the region is dirty, even if only because data is lost: a destage must
+    /// know of such records, too, and of the records that replace them.
     pub fn region_is_dirty(&self, region: RegionIndex) -> bool {
         self.regions.dirty(region) > 0
     }
@@ -366,8 +367,8 @@ impl Blocks {
         self.regions.has_walked()
     }
 
-    /// The next of them, unless the walk has ended. Blocks whose record has moved elsewhere are
-    /// skipped.
+    /// The next block of the walk, unless the walk has ended. Skips blocks whose record has moved
+    /// elsewhere.
     pub fn walk(&mut self) -> Option<EntryId> {
         self.regions.walk(&self.index)
     }

@@ -1,4 +1,4 @@
-//! What must hold of all blocks between calls. Tests and the adversary check it.
+//! Checks, for tests and the adversary, of what must hold for all blocks between calls.
 
 use forebay_block::{PerVolume, Volume};
 
@@ -16,10 +16,11 @@ struct BlockCounts {
     owed: u64,
 }
 
-/// Checks that each block is in a state that may last, and that the counts over all blocks are right.
+/// Checks that each block is in a state that may last, and that the counts over all blocks are
+/// right.
 ///
 /// # Panics
-/// If not.
+/// If a block or a count is wrong.
 pub(crate) fn check_blocks(shards: &[Shard], volumes: &Volumes) {
     let mut counts = PerVolume::filled(BlockCounts::default(), volumes.len());
     shards.iter().for_each(|shard| check_shard(shard, &mut counts));

@@ -1,4 +1,4 @@
-//! The end of transfers: the block's state advances, and pieces that waited are evaluated again.
+//! The end of transfers: the block's state advances, and waiting pieces are tried again.
 
 mod direct;
 mod records;
@@ -19,7 +19,7 @@ use crate::shard::RegionMove;
 use crate::slab::TransferIndex;
 
 impl Shard {
-    /// A device effect of this shard ended.
+    /// Called when a device effect of this shard has ended.
     pub fn handle_completion(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -44,7 +44,8 @@ impl Shard {
             if result.is_ok() && direct::goes_on(self, context, t) {
                 return self.end_turn(context);
             }
-            // Counted before a request learns of the end: a sync that it begins covers the write.
+            // This is counted before a request learns of the end, so that a sync begun by it covers
+            // the write.
             let Transfer { key, start, end, .. } = self.tiers.transfers[t];
             context.volumes.direct_written(key.volume(), ByteRange { start, end });
         }
@@ -117,7 +118,7 @@ impl Shard {
         }
         let mut waiters = self.tiers.transfers.remove(t).waiters;
         self.tiers.room.note();
-        // The transfer that a write was found to wait for.
+        // The transfer for which the last retried write waits.
         let mut next = None;
         while let Some(w) = self.waiting.pop_front(&mut waiters) {
             let writes = count == 1 && {
@@ -131,7 +132,7 @@ impl Shard {
             let under_way =
                 |s: &Self| s.tiers.blocks.find(key).and_then(|id| s.tiers.blocks[id].transfer());
             if let Some(t) = next.filter(|&t| under_way(self) == Some(t)) {
-                // Those behind it wait for the same: many may write to one block.
+                // The waiters behind it wait for the same transfer: many may write to one block.
                 context.stats.waits_block += 1;
                 self.waiting.push_back(&mut self.tiers.transfers[t].waiters, w);
                 continue;
@@ -156,7 +157,7 @@ impl Shard {
         }
         let fetched = matches!(kind, TransferKind::Fetch | TransferKind::FetchLine);
         self.finish(context, t, |tiers, _, id| {
-            // A store that fails is not to take memory from others.
+            // A failing store must not take memory from others.
             if fetched && tiers.blocks[id].valid().is_empty() && tiers.blocks[id].frame().is_some()
             {
                 tiers.release_frame(id);
@@ -201,7 +202,7 @@ impl Shard {
         context.effects.push_with(effect, segments);
     }
 
-    /// The driver has computed the checksum of data read from flash.
+    /// Called when the driver has computed the checksum of data read from flash.
     pub fn handle_checksum(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -226,7 +227,8 @@ impl Shard {
         self.close_runs(context);
     }
 
-    /// A read from flash has ended: `Ok(true)` good, `Ok(false)` overtaken by reclaiming.
+    /// Called when a read from flash has ended. `Ok(true)`: the data is good; `Ok(false)`:
+    /// reclaiming has overtaken the read.
     fn flash_read_ended(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -274,8 +276,8 @@ impl Shard {
                 let key = self.tiers.transfers[t].key;
                 let id = self.tiers.blocks.entry_of(key);
                 if self.tiers.blocks[id].owed().is_empty() {
-                    // The backing store has it too. The entry stays, so that no write bypasses
-                    // the record that is still on flash.
+                    // The backing store has the data, too. The entry stays, so that no write
+                    // bypasses the record that is still on flash.
                     self.tiers.blocks.record_unusable(context, id);
                     self.finish(context, t, |tiers, context, id| {
                         // The record's region may have been freed meanwhile.
@@ -293,8 +295,8 @@ impl Shard {
 
     // ---- to the log ----
 
-    /// The log has written a record, and all before it. If it took over dirty granules of an older
-    /// record, returns the regions of both.
+    /// Called when the log has written a record, and all before it. If the record has replaced a
+    /// dirty one, returns the regions of both.
     pub fn appended(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -334,7 +336,7 @@ impl Shard {
         moved
     }
 
-    /// The log could not write a record. Nothing is lost: the frame keeps the data.
+    /// Called when the log could not write a record. Nothing is lost: the frame keeps the data.
     pub fn append_failed(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -358,9 +360,9 @@ impl Shard {
         self.close_runs(context);
     }
 
-    /// The log has no room for a record whose store fails: it was not written, and stays dirty, or
-    /// leaves memory if it was clean. Or the log has no room for a record that was to be inserted
-    /// again.
+    /// The log has refused a record. Either the log has no room and the record's store fails: the
+    /// block stays dirty, or leaves memory if it was clean. Or the record was to be reinserted, and
+    /// the log has no room to spare.
     pub fn append_refused(&mut self, context: &mut ShardContext<'_>, t: TransferIndex) {
         if matches!(self.tiers.transfers[t].kind, TransferKind::Carry { .. }) {
             self.destager.reinsertion_refused(&self.tiers, context, t);
@@ -379,7 +381,7 @@ impl Shard {
         self.close_runs(context);
     }
 
-    /// What the log has answered to a request for a mark, or for a record to be void.
+    /// Handles the log's answer to a request to mark an extent or to void a record.
     pub fn handle_mark(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -393,7 +395,8 @@ impl Shard {
         }
     }
 
-    /// The extent of a block is durably marked: its record may become stale.
+    /// Called when the extent of a block is durably marked, so that its record may become stale, or
+    /// when the log has failed.
     fn activated(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
         if let Err(e) = result {
             context.stats.transfer_errors += 1;
@@ -408,8 +411,8 @@ impl Shard {
         let key = self.tiers.transfers[t].key;
         let poison =
             matches!(self.tiers.transfers[t].kind, TransferKind::Activate { poison: true });
-        // The step is taken in this call: the block's record is stale, and the mark stays until a sync of the
-        // backing store that begins later.
+        // The step is taken in this call: the block's record is stale, and the mark stays until a
+        // sync of the backing store that begins later.
         self.finish(context, t, |tiers, context, id| {
             if !poison {
                 tiers.marked = Some(key);
@@ -423,24 +426,26 @@ impl Shard {
                 }
             }
         });
-        // The mark is good for the step just taken; a block that was rescued asks again.
+        // The mark is valid only for the step just taken; a rescued block requests another.
         self.tiers.marked = None;
         self.close_runs(context);
     }
 
-    /// The extent of a block is not marked. A direct write waits until the block's record is void; a clean
-    /// block that was to enter flash does without.
+    /// The extent of a block is not marked. A direct write waits until the block's record is void;
+    /// a clean block that was to enter flash does not enter it.
     fn unmarked(&mut self, context: &mut ShardContext<'_>, t: TransferIndex) {
         let (key, kind) = (self.tiers.transfers[t].key, self.tiers.transfers[t].kind);
         let id = self.tiers.blocks.entry_of(key);
         let direct = kind == TransferKind::Activate { poison: true };
         let Some(position) = self.tiers.blocks[id].position().filter(|_| direct) else {
-            // (The record's region was freed meanwhile, or a block that leaves memory finds that it gets no mark.)
+            // (The record's region was freed meanwhile, or a block that leaves memory finds that it
+            // gets no mark.)
             self.finish(context, t, |_, _, _| {});
             return self.close_runs(context);
         };
         context.stats.voided_alone += 1;
-        // Forgotten now: after the tombstone, the mapping must not move nor the record be inserted again.
+        // The record is forgotten now: after the tombstone, its mapping must not move, and it must
+        // not be reinserted.
         let tiers = &mut self.tiers;
         tiers.flash.disown(&tiers.blocks, context, id, position);
         tiers.flash.set_record(&mut tiers.blocks, context, id, None);
@@ -451,7 +456,8 @@ impl Shard {
         context.log.of_mut(position).void_record(key, ticket);
     }
 
-    /// No start will find a record of the block, or this could not be made sure.
+    /// The log has voided the block's records, so that no start will find any, or has failed to do
+    /// so.
     fn record_void(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
         match result {
             Ok(()) => self.finish(context, t, |_, _, _| {}),

@@ -11,8 +11,8 @@
 //! reused, before its data are durable elsewhere. Records that cannot be destaged are carried on
 //! (`carry.rs`).
 //!
-//! What a destager does at a time is its state; `state.rs` has a table of what leads from one state to
-//! the next. `writes.rs` decides which write begins next.
+//! A destager does one thing at a time, which is its state; `state.rs` has a table of what leads
+//! from one state to the next. `writes.rs` decides which write begins next.
 
 mod apart;
 pub(super) mod carry;
@@ -53,12 +53,12 @@ pub(crate) enum Target {
     Coldest,
 }
 
-/// See the module.
+/// The destager of a shard; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Destager {
     state: DestagerState,
-    /// The records that were chosen to be cleaned, in address order once all are chosen; or those that are left
-    /// to be carried on.
+    /// The records that were chosen to be cleaned, in address order once all are chosen; or those
+    /// that are left to be carried on.
     chosen: Vec<(BlockKey, Position)>,
     sorting: Sorting<(BlockKey, Position)>,
     pub writes: Writes,
@@ -66,7 +66,7 @@ pub(crate) struct Destager {
 }
 
 impl Destager {
-    /// For a shard with `bounces` bounce frames.
+    /// A destager for a shard with `bounces` bounce frames.
     pub fn new(config: &CacheConfig, bounces: usize) -> Destager {
         let region_pages = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
         Destager {
@@ -84,15 +84,15 @@ impl Destager {
         self.writes.memory_bytes() + chosen as u64 + self.sorting.memory_bytes() + carrying
     }
 
-    /// What it does, for a report.
+    /// What the destager is doing, for a report.
     pub fn describe(&self) -> impl fmt::Debug + '_ {
         &self.state
     }
 
     // ---- choosing ----
 
-    /// Begins to choose the records to clean; they are written once they are durable in the log. If
-    /// not `dirty`, nothing is dirty anywhere. Nothing is chosen of the volumes to be `skipped`.
+    /// Begins to choose the records to clean; they are written once they are durable in the log.
+    /// `dirty`: whether any block of the cache is dirty. Chooses nothing of the `skipped` volumes.
     pub fn choose(&mut self, tiers: &mut Tiers, target: Target, dirty: bool, skipped: VolumeSet) {
         let mut choosing = Choosing { skipped, volumes: VolumeSet::EMPTY };
         self.chosen.clear();
@@ -124,12 +124,12 @@ impl Destager {
         sorted
     }
 
-    /// The volumes of what was chosen.
+    /// The volumes of the chosen records.
     pub fn chosen_volumes(&self) -> VolumeSet {
         self.state.chosen_volumes()
     }
 
-    /// The chosen records will not be cleaned.
+    /// Gives up the chosen records: they will not be cleaned.
     pub fn abandon(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         self.state.enter(DestagerState::Idle);
         self.chosen.clear();
@@ -151,15 +151,15 @@ impl Destager {
         self.writes.step(tiers, context, self.state.job(), &self.chosen)
     }
 
-    /// No more of the chosen records are begun.
+    /// Begins no more of the chosen records.
     pub fn cut(&mut self) {
         // (Only a job begins any.)
         _ = self.state.job();
         self.writes.cut();
     }
 
-    /// The destaged records are clean, except those of the `failed` volumes, whose sync failed: these must be destaged
-    /// again. Stops at the budget of the call; returns whether everything was done.
+    /// Marks the destaged records clean, or to be destaged again if the sync of their volume has
+    /// `failed`. Stops at the budget of the call; returns whether everything was done.
     pub fn end(
         &mut self,
         tiers: &mut Tiers,
@@ -231,8 +231,8 @@ impl Destager {
 }
 
 impl Choosing {
-    /// Collects the dirty records of the blocks that are evicted next from flash: at most as many as a cleaning looks
-    /// ahead.
+    /// Collects the dirty records of the blocks that are evicted next from flash: at most as many
+    /// as a cleaning looks ahead.
     fn collect_coldest(&mut self, tiers: &mut Tiers, chosen: &mut Vec<(BlockKey, Position)>) {
         let blocks = &tiers.blocks;
         let ids = tiers.flash.take_coldest();
@@ -270,7 +270,7 @@ pub(super) fn note_destaged(
     let (key, kind) = (transfers[t].key, transfers[t].kind);
     let TransferKind::DestageRecord { position, .. } = kind else { return };
     context.stats.destaged += 1;
-    // Unless a newer record has taken its place: then nothing is owed for this one.
+    // A newer record may have replaced it: then nothing is owed for this one.
     let Some(id) = blocks.find_at(key, position) else { return };
     if context.mode.sabotage.is(Bug::DirtyForgottenBeforeSync) {
         return blocks.settled(context, id);
@@ -354,7 +354,7 @@ pub(super) mod tests {
         assert_eq!(choose(&mut cache, EMPTY), [Volume(0), Volume(1)].into_iter().collect());
         let both = [Volume(0), Volume(1)].into_iter().collect();
         cache.world.shards[0].destager.begin(both, true, EMPTY);
-        // The skipped volumes stand for those whose writes have ended: nothing is left to be written.
+        // The skipped volumes stand for volumes whose writes have ended.
         cache.world.budget.refill(100);
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
         let written = destager.step(tiers, &mut shard_context!(cache.world));
@@ -438,8 +438,8 @@ pub(super) mod tests {
         assert_eq!(choose(&mut cache, EMPTY), VolumeSet::only(Volume(0)));
     }
 
-    /// Goal: a failed read makes a record unreadable only if that record is still the block's, and owed. Method: it is
-    /// replaced, or marked clean, while it is read to be carried on.
+    /// Goal: a failed read makes a record unreadable only if that record is still the block's, and
+    /// owed. Method: it is replaced, or marked clean, while it is read to be carried on.
     #[test]
     fn a_record_that_is_gone_when_its_read_fails_makes_no_other_unreadable() {
         let key = BlockKey::new(Volume(0), 3);

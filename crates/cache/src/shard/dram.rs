@@ -1,10 +1,11 @@
-//! The blocks in DRAM by the accounting of their replacement policy, which names them by the
-//! numbers of their frames within the shard.
+//! The blocks in DRAM, as their replacement policy accounts for them. The policy names a block by
+//! the number of its frame within the shard.
 //!
 //! In this accounting a block is gone as soon as the policy names it as a victim. Its frame stays
-//! until the data is where it must be ([`Entry::is_leaving`](crate::shard::entry::Entry::is_leaving)). The policy is notified
-//! once of each access of a client: of a miss by the insertion of the block, of a hit by an access.
-//! The policy does not know blocks that are in memory only in transit.
+//! until the data is where it must be
+//! ([`Entry::is_leaving`](crate::shard::entry::Entry::is_leaving)). The policy is notified once of
+//! each access of a client: the insertion of the block stands for a miss, an access for a hit. The
+//! policy does not know blocks that are in memory only in transit.
 
 use core::mem;
 
@@ -16,19 +17,19 @@ use super::Piece;
 use crate::config::CacheConfig;
 use crate::shard::tiers::ShardSizes;
 
-/// See the module.
+/// The accounting of the blocks in DRAM; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Dram {
     replacement: Replacement,
-    /// A bit for each frame: its block has it only until the block has been read or is on flash.
+    /// A bit for each frame: its block keeps it only until the block has been read or is on flash.
     in_transit: Box<[u64]>,
     /// A bit for each frame: its block was dirty and not admitted to flash when it began to leave.
     refused: Box<[u64]>,
     /// A bit for each frame: its block is in transit because queues have chosen it for flash.
     promoted: Box<[u64]>,
-    /// Blocks to hold.
+    /// Number of blocks to hold.
     capacity: u32,
-    /// Accesses of which the policy was notified.
+    /// Number of accesses of which the policy was notified.
     told: u64,
     /// The most steps that the policy has taken in one eviction.
     eviction_steps_most: u64,
@@ -64,7 +65,7 @@ impl Dram {
         }
     }
 
-    /// Blocks to hold.
+    /// Number of blocks to hold.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -74,7 +75,7 @@ impl Dram {
         self.replacement.set_capacity(blocks);
     }
 
-    /// Blocks that count.
+    /// Number of blocks that count.
     pub fn len(&self) -> u32 {
         self.replacement.len()
     }
@@ -89,7 +90,7 @@ impl Dram {
         self.replacement.is_empty()
     }
 
-    /// Accesses of which the policy was notified.
+    /// Number of accesses of which the policy was notified.
     pub fn told(&self) -> u64 {
         self.told
     }
@@ -109,14 +110,14 @@ impl Dram {
 
     // ---- intervals of hit ratios ----
 
-    /// The first begins.
+    /// Begins the first interval.
     pub fn start_intervals(&mut self, now: Nanos) {
         if let Some(positions) = &mut self.positions {
             positions.start(now);
         }
     }
 
-    /// An interval of hit ratios may be over.
+    /// Ends the interval of hit ratios if it is over.
     pub fn end_interval(&mut self, now: Nanos) {
         if let Some(positions) = &mut self.positions {
             positions.advance(now);
@@ -130,7 +131,7 @@ impl Dram {
 
     // ---- accesses ----
 
-    /// An access hits its block, and the policy has not been notified of it.
+    /// Notes an access that hits its block, and notifies the policy of it.
     #[inline]
     pub fn hit(&mut self, frame: u32, key: BlockKey) {
         self.count(key, true);
@@ -159,11 +160,12 @@ impl Dram {
         }
     }
 
-    /// A block enters for a piece. `known`: flash holds it.
+    /// Enters a block for a piece. `known`: flash holds it.
     #[inline]
     pub fn enter_for(&mut self, frame: u32, key: BlockKey, piece: &mut Piece, known: bool) {
         self.enter(frame, key, Positions::hint);
-        // A block that left before it could be used enters again for the same access, which is not counted twice.
+        // A block that left before it could be used enters again for the same access, which is not
+        // counted twice.
         let told = mem::replace(&mut piece.told, true);
         if !told {
             self.count(key, false);
@@ -191,7 +193,8 @@ impl Dram {
         self.admission.as_mut().is_none_or(|a| a.admits_write(frame, key.0, offer))
     }
 
-    /// The dirty block was not admitted, and is written to the backing store when it leaves.
+    /// Notes that the dirty block was not admitted: it is written to the backing store when it
+    /// leaves.
     pub fn refuse(&mut self, frame: u32) {
         self.refused[(frame / 64) as usize] |= 1 << (frame % 64);
     }
@@ -205,14 +208,14 @@ impl Dram {
         refused
     }
 
-    /// Flash drops the block, which is not in memory.
+    /// Notes that flash drops the block, which is not in memory.
     pub fn lose(&mut self, key: BlockKey) {
         if let Some(admission) = &mut self.admission {
             admission.lose(key.0);
         }
     }
 
-    /// The block leaves its frame, and flash does not hold it.
+    /// Notes that the block leaves its frame, and that flash does not hold it.
     #[inline]
     pub fn forget(&mut self, frame: u32, key: BlockKey) {
         if let Some(admission) = &mut self.admission {
@@ -220,7 +223,7 @@ impl Dram {
         }
     }
 
-    /// A block enters, at the position of the hint if there are positions.
+    /// Enters a block, at the position of the hint if there are positions.
     #[inline]
     fn enter(&mut self, frame: u32, key: BlockKey, hint: impl Fn(&Positions, Volume, u64) -> Hint) {
         let (volume, offset) = (key.volume(), key.block().0 << self.block_shift);
@@ -233,15 +236,16 @@ impl Dram {
 
     // ---- blocks in transit ----
 
-    /// A client's access reads the block from flash, and the block does not enter memory.
+    /// Notes that a client's access reads the block from flash, and that the block does not enter
+    /// memory.
     pub fn read_through(&mut self, key: BlockKey) {
         if let Some(admission) = &mut self.admission {
             admission.on_read_through(key.0);
         }
     }
 
-    /// The frame is used in transit to a client or to flash, for a piece or ahead of any. `known`:
-    /// flash holds the block.
+    /// Notes that the frame is used in transit to a client or to flash, for a piece or in advance.
+    /// `known`: flash holds the block.
     pub fn enter_in_transit(
         &mut self,
         frame: u32,
@@ -256,7 +260,8 @@ impl Dram {
         }
     }
 
-    /// A client writes a block that flash does not hold directly to the store; the block does not stay in memory.
+    /// Notes that a client writes a block directly to the store. Flash does not hold the block, and
+    /// it does not stay in memory.
     pub fn write_around(&mut self, frame: Option<u32>, key: BlockKey) {
         match (&mut self.admission, frame) {
             (Some(admission), Some(frame)) => admission.on_access(frame, key.0),
@@ -272,7 +277,7 @@ impl Dram {
         self.promoted[word] &= !bit;
     }
 
-    /// The block in transit has been chosen for flash.
+    /// Notes that the block in transit has been chosen for flash.
     pub fn set_promoted(&mut self, frame: u32) {
         self.promoted[(frame / 64) as usize] |= 1 << (frame % 64);
     }
@@ -291,9 +296,9 @@ impl Dram {
 
     // ---- victims ----
 
-    /// Chooses the victim, for `incoming` if that is a new block, and removes it from the
-    /// accounting. `endless`: a policy's hand ignores its limit of steps and continues as long as
-    /// it passes blocks.
+    /// Chooses the victim, to make room for `incoming` if that is a new block, and removes it from
+    /// the accounting. `endless`: a policy's hand ignores its limit of steps and continues as long
+    /// as it passes blocks.
     #[inline]
     pub fn evict(&mut self, incoming: Option<BlockKey>, endless: bool) -> u32 {
         let (before, incoming) = (self.replacement.steps(), incoming.map(|key| key.0));
@@ -327,12 +332,12 @@ impl Dram {
         self.replacement.prefetch_absent(key.0, near);
     }
 
-    /// A victim that has not left is used again: it gets its old place back.
+    /// Gives a victim that has not left, and is used again, its old place back.
     pub fn restore(&mut self, frame: u32) {
         self.replacement.restore(frame);
     }
 
-    /// A victim that cannot leave counts as newly entered, at the end that is evicted last, so that
+    /// Counts a victim that cannot leave as newly entered, at the end that is evicted last, so that
     /// another block is evicted next. In its old place it would obstruct all others.
     pub fn readmit(&mut self, frame: u32, key: BlockKey) {
         match self.is_in_transit(frame) {
@@ -343,7 +348,7 @@ impl Dram {
         self.enter(frame, key, Positions::hint_to_stay);
     }
 
-    /// The block is no longer in DRAM, and was not a victim.
+    /// Removes a block that is no longer in DRAM, and was not a victim.
     pub fn remove(&mut self, frame: u32) {
         self.replacement.remove(frame);
     }

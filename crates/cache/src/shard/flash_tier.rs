@@ -1,5 +1,5 @@
-//! The state of a shard's flash: what becomes of the records of its blocks, and what depends on their layout. The
-//! records themselves are part of [`Blocks`].
+//! A shard's part of flash: what happens to the records of its blocks, and what depends on their
+//! layout. The records themselves are part of [`Blocks`].
 
 mod evict;
 mod held_cells;
@@ -26,10 +26,10 @@ use crate::config::{CacheConfig, FlashLayout};
 use crate::shard::tiers::ShardSizes;
 pub(crate) use moves::MoveState;
 
-/// See the module.
+/// A shard's part of flash; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct FlashTier {
-    /// Index entries for blocks on flash.
+    /// Number of index entries for blocks on flash.
     entries: u32,
     /// Bytes of the device.
     size: u64,
@@ -55,7 +55,7 @@ pub(crate) enum Forgotten {
     All,
     /// Some records were forgotten just now; more follow.
     Some,
-    /// None was: the call has used its budget.
+    /// No record was forgotten: the call has used its budget.
     Nothing,
 }
 
@@ -89,7 +89,7 @@ impl FlashTier {
         }
     }
 
-    /// Index entries for blocks on flash.
+    /// Number of index entries for blocks on flash.
     pub fn entries(&self) -> u32 {
         self.entries
     }
@@ -132,7 +132,7 @@ impl FlashTier {
 
     // ---- records ----
 
-    /// The log has written a record of the block's frame.
+    /// Notes that the log has written a record from the block's frame.
     pub fn logged(
         &mut self,
         blocks: &mut Blocks,
@@ -143,8 +143,8 @@ impl FlashTier {
         self.outdate_record(blocks, context, id, Some(record), record.dirty);
     }
 
-    /// The block has another newest record, or none, with other contents: the older one leaves a
-    /// hole in its region.
+    /// Replaces the block's newest record by one with other contents, or by none. The older one
+    /// leaves a hole in its region.
     pub fn set_record(
         &mut self,
         blocks: &mut Blocks,
@@ -170,7 +170,8 @@ impl FlashTier {
         }
     }
 
-    /// The block's record is elsewhere, or no longer exists; the log took the granules `taken` from the frame.
+    /// Replaces the block's record by one elsewhere, or by none; the log took the granules `taken`
+    /// from the frame.
     fn put_record(
         &mut self,
         blocks: &mut Blocks,
@@ -190,13 +191,13 @@ impl FlashTier {
         }
     }
 
-    /// The backing store durably has the block's record.
+    /// Notes that the backing store durably has the data of the block's record.
     pub fn settled(&mut self, blocks: &mut Blocks, context: &mut ShardContext<'_>, id: EntryId) {
         blocks.settled(context, id);
         self.update_residence(blocks, id, IfEvicted::Leaves);
     }
 
-    /// The destage of the block's record ends; `synced`: its store durably has what was written.
+    /// Ends the destage of the block's record. `synced`: its store durably has what was written.
     pub fn end_destage(
         &mut self,
         blocks: &mut Blocks,
@@ -212,7 +213,7 @@ impl FlashTier {
         }
     }
 
-    /// The block's record is at the head of the log, unchanged.
+    /// Notes that the block's record is at the head of the log, unchanged.
     pub fn reinserted(
         &mut self,
         blocks: &mut Blocks,
@@ -226,7 +227,7 @@ impl FlashTier {
         }
     }
 
-    /// The block's record is void.
+    /// Notes that all records of the block are void.
     pub fn forget_record(
         &mut self,
         blocks: &mut Blocks,
@@ -288,14 +289,14 @@ impl FlashTier {
 
     // ---- records that cannot be read ----
 
-    /// Blocks whose newest data cannot be read from flash: some of those that cleaning has found, excluding those
-    /// written again since.
+    /// Blocks whose newest data cannot be read from flash: some of those that cleaning has found,
+    /// excluding those written again since.
     pub fn unreadable(&self, blocks: &Blocks) -> impl Iterator<Item = BlockKey> {
         self.unreadable.iter(blocks)
     }
 
-    /// The record of the block at `position` could not be read. Returns whether its store still needs it: a newer
-    /// record may have replaced it meanwhile, or the store may have it by now.
+    /// The record of the block at `position` could not be read. Returns whether its store still
+    /// needs it: a newer record may have replaced it meanwhile, or the store may have it by now.
     pub fn note_unreadable(
         &mut self,
         blocks: &mut Blocks,
@@ -312,22 +313,22 @@ impl FlashTier {
 
     // ---- admission ----
 
-    /// The inputs of an admission policy, apart from the block.
+    /// The inputs of an admission policy, except the block.
     pub fn offer(&self, context: &ShardContext<'_>) -> Offer {
         let written = context.log.get().map_or(0, |log| log.stats().bytes_written());
         let (second, flash, stores) = context.loads.map_or((0, 0, 0), |loads| loads.last());
         Offer { now: context.now.0, written, size: self.size, second, flash, stores }
     }
 
-    /// The queues that decide which blocks enter flash and leave it, if they do.
+    /// The queues that decide which blocks enter and leave flash, if there are any.
     #[inline]
     pub fn queues(&mut self) -> Option<&mut Queues> {
         self.slots_mut().and_then(SlotsLayout::queues)
     }
 
-    // ---- readings from flash ----
+    // ---- reads from flash ----
 
-    /// A client's access reads the block's record from flash.
+    /// Notes that a client's access reads the block's record from flash.
     #[inline]
     pub fn note_use(&mut self, id: EntryId) {
         match &mut self.layout {
@@ -357,7 +358,7 @@ impl FlashTier {
         }
     }
 
-    /// The reads or the popularity of the block's record, if that makes it worth inserting again.
+    /// The reads or the popularity of the block's record, if that makes it worth reinserting.
     pub fn worth(&self, id: EntryId) -> Option<u8> {
         match &self.layout {
             TierLayout::Log(log) => log.worth(id),
@@ -383,8 +384,8 @@ mod tests {
     use crate::shard::transfer::TransferKind;
     use crate::world::shard_context;
 
-    /// Goal: a block is not written directly while a start may find a record of it that its entry does not name.
-    /// Method: the log refuses the block's append, and its records are void later.
+    /// Goal: a block is not written directly while a start may find a record of it that its entry
+    /// does not name. Method: the log refuses the block's append, and its records are void later.
     #[test]
     fn a_block_that_the_log_may_have_is_bound_until_its_records_are_void() {
         let key = BlockKey::new(Volume(0), 3);

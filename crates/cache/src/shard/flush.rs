@@ -8,9 +8,9 @@ use forebay_block::{PerVolume, Volume};
 /// The state of a shard's part of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FlushState {
-    /// None is in progress, or it was reported as done.
+    /// No flush is in progress, or its end has been reported.
     Idle,
-    /// More can be started at once.
+    /// More transfers can be started at once.
     More,
     /// Transfers must end first.
     Waiting,
@@ -36,7 +36,7 @@ impl Flushes {
         self.0.push(Flush::default());
     }
 
-    /// A flush of the volume begins: what is dirty in DRAM until now must leave it.
+    /// Begins a flush of the volume: everything that is dirty in DRAM now must leave it.
     pub fn begin(&mut self, blocks: &mut Blocks, volume: Volume) {
         blocks.mark_dirty(volume);
         self.0[volume] = Flush { active: true, waiting: 0, failed: false };
@@ -46,17 +46,17 @@ impl Flushes {
         self.0[volume].active
     }
 
-    /// It waits for one more block.
+    /// Lets the volume's flush wait for one more block.
     pub fn wait_for_one(&mut self, volume: Volume) {
         self.0[volume].waiting += 1;
     }
 
-    /// A block cannot be handed on.
+    /// Fails the volume's flush, because a block cannot be handed on.
     pub fn fail(&mut self, volume: Volume) {
         self.0[volume].failed = true;
     }
 
-    /// A block that the flush may wait for has been handed on, or could not be.
+    /// Notes that a block for which the flush may wait has been handed on, or could not be.
     pub fn covered(&mut self, blocks: &mut Blocks, id: EntryId, ok: bool) {
         if blocks[id].is_flushing() {
             blocks[id].end_flush();
@@ -66,10 +66,11 @@ impl Flushes {
         }
     }
 
-    /// Checks, between calls, that each flush waits for as many blocks as say so, by volume.
+    /// Checks, between calls, that the flush of each volume waits for as many blocks as are marked
+    /// so.
     ///
     /// # Panics
-    /// If not.
+    /// If a number is wrong.
     pub fn check(&self, waiting: &PerVolume<u32>) {
         for (volume, flush) in self.0.iter() {
             assert_eq!(
@@ -79,7 +80,8 @@ impl Flushes {
         }
     }
 
-    /// Its state once nothing more can be started: it ends when no block is left to wait for.
+    /// The state of the volume's flush once nothing more can be started: it ends when no block is
+    /// left to wait for.
     pub fn end(&mut self, volume: Volume) -> FlushState {
         let flush = &mut self.0[volume];
         if flush.waiting > 0 {

@@ -6,7 +6,7 @@ use forebay_replacement::{Links, List};
 
 use super::entry::EntryId;
 
-/// A frame of DRAM, by the driver's number.
+/// A frame of DRAM, as numbered by the driver.
 pub(crate) use forebay_effect::Frame;
 
 /// The dirty frames of a volume.
@@ -18,7 +18,7 @@ struct Dirty {
     marked: u32,
 }
 
-/// "No frame" in a number of a frame.
+/// The frame number that stands for no frame.
 const NO_FRAME: u32 = u32::MAX;
 
 const CLEAN: Dirty = Dirty { list: List::EMPTY, marked: NO_FRAME };
@@ -27,7 +27,7 @@ const CLEAN: Dirty = Dirty { list: List::EMPTY, marked: NO_FRAME };
 #[derive(Debug)]
 pub(crate) struct Frames {
     base: u32,
-    /// By frame: the entry that owns it.
+    /// The entry that owns each frame.
     owners: Box<[EntryId]>,
     /// Neighbours in a list: of the free frames, or of a volume's dirty ones.
     links: Links,
@@ -92,7 +92,7 @@ impl Frames {
         self.owners.iter().copied().filter(|&entry| entry != EntryId::NONE)
     }
 
-    /// Appends a frame to its volume's dirty list.
+    /// Adds a frame to its volume's dirty list, as the newest.
     pub fn push_dirty(&mut self, frame: Frame, volume: Volume) {
         let local = self.local(frame);
         self.links.push_front(&mut self.dirty[volume].list, local);
@@ -139,8 +139,9 @@ mod tests {
     use super::*;
     use crate::slab::Key;
 
-    /// A flush covers what was dirty when it began and is still in the list: against a model that numbers
-    /// all dirtyings, through any mix of blocks that leave the list, come back, and later marks.
+    /// A flush covers the frames that were dirty when it began and have not left the list since.
+    /// Compares with a model that numbers each time a frame becomes dirty, through any mix of
+    /// frames that leave the list and come back, and of later marks.
     #[test]
     fn marked_is_what_was_dirty_then_and_has_not_left_the_list_since() {
         let mut frames = Frames::new(0, 40, 1);

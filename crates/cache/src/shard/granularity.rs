@@ -61,7 +61,7 @@ impl Granularity {
         self.granule_shift
     }
 
-    /// Which granules `length` bytes at `start` of a block concern.
+    /// The granules that `length` bytes at `start` of a block touch and cover.
     #[inline]
     pub fn concerned(self, start: u32, length: u32) -> ConcernedGranules {
         let g = self.granule_shift;
@@ -96,7 +96,7 @@ impl Granularity {
         (run.start << self.granule_shift, (run.end - run.start) << self.granule_shift)
     }
 
-    /// Bytes that granules take one after another.
+    /// Total bytes of these granules.
     pub fn bytes(self, granules: Granules) -> u32 {
         granules.count() << self.granule_shift
     }

@@ -109,13 +109,13 @@ impl Index {
         Some(frame)
     }
 
-    /// A frame that is no longer published.
+    /// The next frame that is no longer published.
     #[inline]
     pub fn poll_withdrawn(&mut self) -> Option<Frame> {
         self.withdrawn.pop()
     }
 
-    /// The state of a block changes: its frame is no longer published.
+    /// Withdraws the frame of a block whose state changes: it is no longer published.
     #[cold]
     fn withdraw(&mut self, id: EntryId) {
         let entry = &mut self.entries[id.number() as usize];
@@ -129,7 +129,7 @@ impl Index {
         self.zeroed[(id.number() / 64) as usize] >> (id.number() % 64) & 1 != 0
     }
 
-    /// There is a newer version: sets whether it is all zeroes.
+    /// Notes whether the newer version of an entry's block is all zeroes.
     pub fn set_zeroed(&mut self, id: EntryId, zeroed: bool) {
         if self.is_zeroed(id) != zeroed {
             self.zeroed[(id.number() / 64) as usize] ^= 1 << (id.number() % 64);
@@ -150,7 +150,8 @@ impl Index {
         ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
     }
 
-    /// The bits of a bucket besides the entry: the lowest bits of its home, then bits of the hash.
+    /// The bits of a bucket above the entry number: the lowest bits of its home, then bits of the
+    /// hash.
     fn tag(&self, hash: u64, home: usize) -> u32 {
         let tag = (hash as u32) << NEAR_BITS | (home as u32 & (NEAR - 1) as u32);
         tag.checked_shl(self.tag_shift).unwrap_or(0)
@@ -242,7 +243,7 @@ impl Index {
         Some(id)
     }
 
-    /// The entry that [`Index::find`] checks first next time.
+    /// Makes [`Index::find`] check this entry first next time.
     pub fn expect(&self, id: EntryId) {
         self.last.set(id);
     }
@@ -265,7 +266,7 @@ impl Index {
     pub fn prefetch_id(&self, id: EntryId) {
         let entry = &raw const self.entries[id.number() as usize];
         prefetch(entry);
-        // It may end on the next line.
+        // The entry may end on the next cache line.
         prefetch(entry.cast::<u8>().wrapping_add(size_of::<Entry>() - 1));
     }
 

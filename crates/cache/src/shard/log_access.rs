@@ -1,11 +1,12 @@
-//! The log, as the parts of a shard reach it.
+//! How the parts of a shard reach the log.
 
 use forebay_flash::{Log, Position};
 
 /// The log, during one call of a shard; there is one if the cache has flash.
 ///
-/// Code that serves caches with and without flash asks whether there is a log. Code that is only reached with a log
-/// works on a record, and names it: nothing but a log gives positions.
+/// Code that serves caches with and without flash asks whether there is a log. Code that is only
+/// reached with a log works on a record, and passes its position as proof: only a log gives
+/// positions.
 pub(crate) struct LogAccess<'a>(Option<&'a mut Log>);
 
 impl<'a> LogAccess<'a> {
@@ -25,13 +26,13 @@ impl<'a> LogAccess<'a> {
         self.0.as_deref_mut()
     }
 
-    /// The log that has given this position.
+    /// The log that returned this position.
     #[inline]
     pub fn of(&self, _: Position) -> &Log {
         self.get().expect("nothing but a log gives positions")
     }
 
-    /// The log that has given this position, to be changed.
+    /// The log that returned this position, to be changed.
     #[inline]
     pub fn of_mut(&mut self, _: Position) -> &mut Log {
         self.get_mut().expect("nothing but a log gives positions")

@@ -1,19 +1,21 @@
 //! A shard: a part of the blocks, and the state of each of them.
 //!
-//! [`Tiers`] knows where blocks are, and moves them. It evaluates the pieces of requests, which end in `pieces.rs`;
-//! transfers end in `complete.rs`. [`Destager`] writes dirty records from flash to the backing stores. Each of their
-//! parts has private fields and its own file.
+//! [`Tiers`] knows where blocks are, and moves them. It evaluates the pieces of requests, which end
+//! in `pieces.rs`; transfers end in `complete.rs`. [`Destager`] writes dirty records from flash to
+//! the backing stores. Each of their parts has private fields and its own file.
 //!
-//! [`Shard`] has methods only for pieces that wait, and for operations that need several parts. For the rest, its
-//! callers address the part: `shard.destager` cleans, `shard.tiers.dram` knows which blocks memory holds.
+//! [`Shard`] has methods only for pieces that wait, and for operations that need several parts. For
+//! the rest, its callers address the part: `shard.destager` cleans, `shard.tiers.dram` knows which
+//! blocks memory holds.
 //!
 //! **One transfer a block.** At most one transfer *holds* a block at any time. Any other access to
 //! the block then waits, unless it can be answered from granules that the transfer does not change.
 //! There is one exception: while a newer record of the block is appended, the older one can be
 //! destaged (`stretch.rs`) or carried on (`carry.rs`). Such a transfer names the record by its
-//! position, and ends without effect if the position has changed. When a transfer ends, each waiting piece is *evaluated again*
-//! from the block's state: it is done, or it starts the one next transfer that brings it
-//! closer. There are no continuations, so there is no state in which a race could be forgotten:
+//! position, and ends without effect if the position has changed. When a transfer ends, each
+//! waiting piece is *evaluated again* from the block's state: it is done, or it starts the one next
+//! transfer that brings it closer. There are no continuations, so there is no state in which a race
+//! could be forgotten:
 //!
 //! - two reads of a missing block share one fetch, because the second waits for the first's;
 //! - a frame under an outgoing transfer is never written, because the write waits;
@@ -87,20 +89,21 @@ pub(crate) struct ShardContext<'a> {
 }
 
 impl ShardContext<'_> {
-    /// Before data bypasses the log, the log must have noted that it may;
-    /// returns what to do if it has not.
+    /// Data may bypass the log only once the log has noted this. If it has not, requests the note,
+    /// and returns what the piece must do.
     pub fn wait_for_log_bypass(&mut self, key: BlockKey) -> Option<PieceStep> {
         let volume = key.volume();
         let log_bypass = &mut self.volumes[volume].log_bypass;
         match (*log_bypass, self.log.get_mut()) {
             (LogBypass::Allowed, _) | (_, None) => None,
-            // A failed log can note nothing. Under these policies it need not: the store has all data.
+            // A failed log can note nothing. Under these policies it need not: the store has all
+            // data.
             _ if self.flash.is_closed() && !self.config.write_policy.write_back => None,
             _ if self.flash.is_without(key) => None,
-            // The superblock that voids what flash holds says that, too.
+            // The superblock that voids the records also notes the bypass.
             _ if self.flash.is_closed() && self.flash.awaits_void => Some(PieceStep::Parked),
-            // The log has failed or was given up, and cannot note anything. Clients continue; if the store is also
-            // rolled back afterwards, that is a second fault.
+            // The log has failed or was given up, and cannot note anything. Clients continue; if
+            // the store is also rolled back afterwards, that is a second fault.
             _ if self.flash.is_closed() => None,
             (LogBypass::Requested, _) => Some(PieceStep::NoRoom),
             (LogBypass::Forbidden, Some(log)) => {
@@ -126,19 +129,19 @@ impl ShardContext<'_> {
         }
     }
 
-    /// `count` pieces of a request came back.
+    /// Notes that `count` pieces of a request have ended.
     pub fn pieces_done(&mut self, request: RequestIndex, count: u32, result: Outcome) {
         self.front.pieces_done(self.volumes, request, count, result);
     }
 
-    /// A read begins.
+    /// Notes that a read begins.
     pub fn read_begins(&mut self, source: Source) {
         if let Some(loads) = self.loads {
             loads.begin(source, self.now);
         }
     }
 
-    /// A read ends.
+    /// Notes that a read ends.
     pub fn read_ends(&mut self, source: Source) {
         if let Some(loads) = self.loads {
             loads.end(source, self.now);
@@ -151,7 +154,7 @@ impl ShardContext<'_> {
     }
 }
 
-/// See the module.
+/// A shard; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Shard {
     number: u8,
@@ -188,7 +191,7 @@ impl Shard {
         self.tiers.dram.set_capacity(own);
     }
 
-    /// No more lines are fetched ahead, and queues choose no more blocks.
+    /// Stops fetching lines ahead, and stops queues from choosing blocks.
     pub fn stop_lines(&mut self) {
         self.tiers.lines.stop();
         if let Some(queues) = self.tiers.flash.queues() {
@@ -239,7 +242,7 @@ impl Shard {
 
     // ---- flash ----
 
-    /// A record is durably forgotten.
+    /// Called when a record is durably forgotten.
     pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
         let Some(id) = self.tiers.blocks.find_at(key, position) else { return };
         if self.tiers.flash.is_unmapping(id) {
@@ -248,8 +251,8 @@ impl Shard {
         }
     }
 
-    /// The region is free: nothing may refer to it any more. Forgets what it held, as far as the budget of the
-    /// call goes.
+    /// The region is free: nothing may refer to it any more. Forgets its records within the budget
+    /// of the call.
     pub fn forget_region(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -300,9 +303,9 @@ impl Shard {
         (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
 
-    /// Forgets records of volumes without flash, looking at `count` entries from `from` on. Returns where
-    /// to continue, or `None` at the end. A block with a transfer keeps its record, which is forgotten when the block
-    /// is written.
+    /// Forgets records of volumes without flash, looking at `count` entries from `from` on. Returns
+    /// where to continue, or `None` at the end. A block with a transfer keeps its record, which is
+    /// forgotten when the block is written.
     pub fn drop_void(
         &mut self,
         context: &mut ShardContext<'_>,

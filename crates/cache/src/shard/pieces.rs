@@ -17,7 +17,7 @@ use crate::volume::LogBypass;
 pub(crate) enum Evaluated {
     /// Done, successfully or not.
     Done(Result<(), IoError>),
-    /// It waits, or a transfer will answer it.
+    /// The piece waits, or a transfer will answer it.
     Pending,
     /// Nothing has happened: there is no room for a waiter. Retry later.
     Full,
@@ -34,8 +34,8 @@ impl Shard {
         }
     }
 
-    /// The shard has evaluated all pieces of a turn: gives the runs being collected to the driver, fetches the lines
-    /// that are wanted, and takes the next steps of queues.
+    /// The shard has evaluated all pieces of a turn: gives the runs being collected to the driver,
+    /// fetches the lines that are wanted, and takes the next steps of queues.
     pub fn end_turn(&mut self, context: &mut ShardContext<'_>) {
         self.close_runs(context);
         self.tiers.step_queues(context);
@@ -53,7 +53,7 @@ impl Shard {
         !self.waiting.is_full()
     }
 
-    /// A request of a client arrives.
+    /// Counts a request of a client.
     #[inline]
     pub fn count_request(&mut self) {
         if let Some(queues) = self.tiers.flash.queues() {
@@ -61,7 +61,8 @@ impl Shard {
         }
     }
 
-    /// A piece of a request arrives. The caller ends its calls with [`Shard::end_turn`].
+    /// Evaluates a piece of a request that has arrived. The caller ends its calls with
+    /// [`Shard::end_turn`].
     pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Evaluated {
         if self.waiting.is_full() {
             return Evaluated::Full;
@@ -71,7 +72,7 @@ impl Shard {
         self.end_or_wait(context, piece, step, None)
     }
 
-    /// Evaluates a waiter again; false if it returned to the list of starved pieces.
+    /// Evaluates a waiter again. Returns false if it returned to the list of starved pieces.
     pub(super) fn try_again(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -123,8 +124,8 @@ impl Shard {
             }
             PieceStep::NoRoom => {
                 if self.tiers.is_stuck(context) && !context.flash.awaits_void {
-                    // No transfer is in progress and no block can leave: the piece fails, rather than wait for
-                    // ever.
+                    // No transfer is in progress and no block can leave: the piece fails instead of
+                    // waiting forever.
                     if let Some(w) = waiter {
                         self.waiting.remove(w);
                     }
@@ -145,7 +146,7 @@ impl Shard {
         match list {
             Some(t) => self.waiting.push_back(&mut self.tiers.transfers[t].waiters, w),
             None => {
-                // What was free before did not help it.
+                // Room that was free before did not help this piece.
                 if !self.waiting.is_any_starved() {
                     self.tiers.room.take();
                 }
@@ -173,7 +174,7 @@ impl Shard {
             if !self.try_again(context, w) {
                 // Still no room: it keeps its place before the rest.
                 self.waiting.starve_behind(starved);
-                // What its attempt took and gave back is no room for it.
+                // Room that its attempt took and gave back is not new room for it.
                 self.tiers.room.take();
                 break;
             }
@@ -182,13 +183,14 @@ impl Shard {
         true
     }
 
-    /// Waiting pieces may try again.
+    /// Lets the pieces that wait for room try again.
     pub fn call_starved(&mut self) {
         self.tiers.room.note();
     }
 
-    /// All shards have forgotten a region. Pieces that wait for an index entry try again, whether
-    /// or not the region had any of this shard; otherwise the next region would not be requested.
+    /// Called when all shards have forgotten a region. Pieces that wait for an index entry try
+    /// again, even if the region had no record of this shard; otherwise the next region would not
+    /// be requested.
     pub fn region_forgotten(&mut self, context: &ShardContext<'_>) {
         if self.waits_for_an_entry() && !context.mode.sabotage.is(Bug::EntryWaiterForgotten) {
             self.tiers.room.note();
@@ -235,7 +237,8 @@ impl Shard {
 
     /// Whether a write to the block waits for records to be void.
     pub fn awaits_void(&self, key: BlockKey) -> bool {
-        // The log has not yet reported that it could not append the block, or could not make its record void.
+        // The log has not yet reported that it could not append the block, or could not make its
+        // record void.
         let logs = |t: TransferIndex| {
             let kind = self.tiers.transfers[t].kind;
             matches!(kind, TransferKind::Append { .. } | TransferKind::Activate { poison: true })

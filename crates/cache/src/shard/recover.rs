@@ -16,7 +16,7 @@ use super::ShardContext;
 use super::blocks::{Blocks, FlashRecord};
 use super::tiers::Tiers;
 
-/// See the module.
+/// The recovery of a shard; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct ShardRecovery {
     /// Records for which the index has had no room so far.
@@ -24,7 +24,7 @@ pub(crate) struct ShardRecovery {
 }
 
 impl ShardRecovery {
-    /// A record found by recovery.
+    /// Takes over a record that recovery has found.
     pub fn record(
         &mut self,
         Tiers { blocks, flash, .. }: &mut Tiers,
@@ -52,7 +52,7 @@ impl ShardRecovery {
             .map_or_else(|| blocks.find(key).map_or(Granules::EMPTY, dirty), |s| s.dirty)
     }
 
-    /// A tombstone found by recovery.
+    /// Takes over a tombstone that recovery has found.
     pub fn tombstone(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
         self.spilled.remove(&key);
         let Some(id) = tiers.blocks.find(key) else { return };
@@ -62,8 +62,9 @@ impl ShardRecovery {
         tiers.forget_if_empty(context, id);
     }
 
-    /// Recovery has returned everything: spilled records take the free places. Adds to `left` the
-    /// blocks whose clean records find none; returns the number of dirty ones that find none.
+    /// Recovery has returned everything: gives the free entries to spilled records. Adds to `left`
+    /// the blocks of clean records that get none; returns the number of dirty records that get
+    /// none.
     pub fn place_spilled(
         &mut self,
         Tiers { blocks, flash, .. }: &mut Tiers,
@@ -71,7 +72,7 @@ impl ShardRecovery {
         left: &mut Vec<BlockKey>,
     ) -> u64 {
         let mut spilled = core::mem::take(&mut self.spilled);
-        // What is dirty must have a place.
+        // Dirty records come first, because each must have an entry.
         let mut homeless = 0;
         for dirty in [true, false] {
             spilled.retain(|&key, s| {
@@ -121,7 +122,7 @@ mod tests {
         cache
     }
 
-    /// Recovery gives a clean record of a block, at a page of the log.
+    /// Recovery returns a clean record of a block, at a page of the log.
     fn find(cache: &mut Cache, block: u64, page: u32) {
         let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
         let (key, position) = (BlockKey::new(Volume(0), block), Position(first + page));
@@ -131,7 +132,7 @@ mod tests {
         shard.recovery.record(&mut shard.tiers, &mut shard_context!(cache.world), key, record);
     }
 
-    /// Recovery ends; the page of the block's record.
+    /// Ends recovery; returns the page of the block's record.
     fn place(cache: &mut Cache, block: u64) -> Option<u32> {
         let mut left = Vec::new();
         let shard = &mut cache.world.shards[0];
@@ -166,7 +167,8 @@ mod tests {
             let shard = &cache.world.shards[0];
             shard.recovery.dirty(&shard.tiers.blocks, BlockKey::new(Volume(0), 3))
         };
-        // The granules of the newest record, and what is owed for it, if it has all.
+        // The valid and dirty granules of the newest record; then those that are owed afterwards,
+        // if this record has all that the older store lacks.
         for (newest, all) in [
             ([3, 0], Some(1)),
             ([3, 2], Some(3)),

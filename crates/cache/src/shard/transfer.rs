@@ -36,9 +36,10 @@ pub(crate) enum TransferKind {
     Range { request: RequestIndex, pieces: u32, zero: bool },
     /// Backing store to a request's buffer; leaves nothing in the cache.
     DirectRead { request: RequestIndex, pieces: u32 },
-    /// The durable mark without which a direct write must not make a record stale (`poison`), and a
-    /// frame must not be recorded as clean while its backing store has unsynced writes. A block that gets no
-    /// mark, and has no record in the index any more, waits until the log has made its record void.
+    /// Waits for the durable mark of the block's extent. Without the mark, a direct write must not
+    /// make a record stale (`poison`), and a frame must not be recorded as clean while its backing
+    /// store has unsynced writes. A block that gets no mark, and has no record in the index any
+    /// more, waits until the log has made its record void.
     Activate { poison: bool },
 }
 
@@ -60,8 +61,8 @@ pub(crate) struct Transfer {
 }
 
 impl TransferKind {
-    /// Whether a transfer of this kind may have neither a frame nor a bounce frame. There are never
-    /// more transfers of the other kinds than frames; the number of these is limited.
+    /// Whether a transfer of this kind may have neither a frame nor a bounce frame. The number of
+    /// such transfers is limited; there are never more transfers of the other kinds than frames.
     pub fn is_loose(self) -> bool {
         match self {
             TransferKind::DirectWrite { keep, .. } => !keep,
@@ -101,8 +102,9 @@ impl TransferKind {
         }
     }
 
-    /// Whether a transfer of this kind writes to the backing store bypassing the log. Its volume counts
-    /// these transfers: `Transfers::start` notes each begin, and `Shard::handle_completion` each end.
+    /// Whether a transfer of this kind writes to the backing store bypassing the log. Its volume
+    /// counts these transfers: `Transfers::start` notes each start, and `Shard::handle_completion`
+    /// each end.
     pub fn is_direct(self) -> bool {
         match self {
             TransferKind::Destage { .. }

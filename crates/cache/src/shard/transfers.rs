@@ -45,14 +45,14 @@ impl Runs {
 /// Longest run, in blocks.
 const RUN_BLOCKS_MAX: u32 = 256;
 
-/// See the module.
+/// The transfers in progress; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Transfers {
     shard: u8,
     under_way: Slab<TransferIndex, Transfer>,
-    /// Transfers in progress that need no frame.
+    /// Number of loose transfers in progress.
     loose: u32,
-    /// Most of those.
+    /// Largest number of loose transfers.
     loose_max: u32,
     /// Frames for copies in flight.
     bounce: Frames,
@@ -82,7 +82,8 @@ pub(super) fn backing(volume: Volume) -> Device {
 }
 
 impl Transfers {
-    /// Places for one transfer of each of `frames` and `bounce` frames, and for `loose_max` more.
+    /// Has places for one transfer of each of `frames` and `bounce` frames, and for `loose_max`
+    /// more.
     pub fn new(shard: u8, frames: u32, bounce: Frames, loose_max: u32) -> Transfers {
         // Only as many transfers as are ever in progress at once take memory.
         let places = frames + bounce.count() as u32 + loose_max;
@@ -107,8 +108,8 @@ impl Transfers {
 
     // ---- start and end ----
 
-    /// Starts a transfer that holds no block or, by `set_transfer`, those that the caller says; and
-    /// counts the begin of a direct write.
+    /// Starts a transfer, and counts the beginning of a direct write. The transfer holds no blocks
+    /// until the caller says so with `set_transfer`.
     #[inline]
     pub fn start(
         &mut self,
@@ -192,8 +193,8 @@ impl Transfers {
             .any(|t| matches!(t.kind, TransferKind::Append { dirty, .. } if !dirty.is_empty()))
     }
 
-    /// Whether blocks are being written to the log. They are not in the dirty list meanwhile, so that a flush
-    /// does not see them.
+    /// Whether blocks are being written to the log. They are not in the dirty list meanwhile, so
+    /// that a flush does not see them.
     pub fn is_logging(&self) -> bool {
         self.iter().any(|t| {
             matches!(
@@ -205,13 +206,13 @@ impl Transfers {
         })
     }
 
-    /// The name by which drivers answer a transfer.
+    /// Identifies a transfer in the driver's answers.
     #[inline]
     pub fn token(&self, t: TransferIndex) -> Token {
         Token { owner: Owner::Shard(self.shard), index: t.number() }
     }
 
-    /// The name by which the log answers a transfer.
+    /// Identifies a transfer in the log's answers.
     pub fn ticket(&self, t: TransferIndex) -> u64 {
         Ticket::Transfer { shard: self.shard, transfer: t }.encode()
     }
@@ -235,7 +236,7 @@ impl Transfers {
 
     // ---- single transfers ----
 
-    /// Has the driver read the block's record into a frame.
+    /// Requests a read of the block's record into a frame.
     pub fn read_record(
         &self,
         blocks: &Blocks,
@@ -255,8 +256,8 @@ impl Transfers {
         context.read_begins(Source::Flash);
     }
 
-    /// The record of a transfer's block has moved. A write of the same version to a late store
-    /// continues.
+    /// Notes that the record of a transfer's block has moved. A write of the same version to a late
+    /// store continues.
     pub fn record_moved(&mut self, t: TransferIndex, from: Position, to: Position) {
         if let TransferKind::DestageRecord { position, .. } = &mut self[t].kind
             && *position == from
@@ -265,7 +266,8 @@ impl Transfers {
         }
     }
 
-    /// Writes the frame's dirty granules to the backing store: all of the block in a run, others in parts.
+    /// Writes the frame's dirty granules to the backing store: a wholly dirty block in a run, any
+    /// other in parts.
     pub fn destage(
         &mut self,
         blocks: &mut Blocks,
@@ -290,8 +292,8 @@ impl Transfers {
         t
     }
 
-    /// Has the extent of a block with a record durably marked. With `poison`, a direct write then makes the record
-    /// stale.
+    /// Requests a durable mark of the block's extent. With `poison`, a direct write then makes the
+    /// block's record stale.
     pub fn mark(
         &mut self,
         blocks: &mut Blocks,
@@ -309,7 +311,7 @@ impl Transfers {
         t
     }
 
-    /// Writes the next run of granules of a destage in parts; false if none is left.
+    /// Writes the next run of granules of a destage in parts. Returns false if none is left.
     pub fn destage_step(
         &mut self,
         blocks: &Blocks,
@@ -393,13 +395,13 @@ impl Transfers {
         self[t].covers(key).then_some(t)
     }
 
-    /// A transfer holds a range from now on.
+    /// Notes that a transfer holds a range from now on.
     pub fn hold_range(&mut self, t: TransferIndex) {
         let place = self.range_place(self[t].key.0);
         self.ranges.insert(place, t);
     }
 
-    /// A transfer that holds a range is about to end.
+    /// Notes that a transfer that holds a range is about to end.
     pub fn release_range(&mut self, t: TransferIndex) {
         let place = self.range_place(self[t].key.0);
         let ended = self.ranges.remove(place);

@@ -1,5 +1,5 @@
-//! Pieces of requests that wait for a transfer, for room, or until records are void. Each transfer has a list of
-//! its own. A piece is in one list at a time.
+//! Pieces of requests that wait for a transfer, for room, or until records are void. Each transfer
+//! has a list of its own. A piece is in one list at a time.
 
 use core::mem;
 
@@ -8,7 +8,7 @@ use forebay_effect::{IoError, Outcome};
 use super::{Piece, ShardContext};
 use crate::slab::{Fifo, Linked, Slab, WaiterIndex};
 
-/// See the module.
+/// The waiting pieces; see the module documentation.
 #[derive(Debug)]
 pub(super) struct WaitingPieces {
     waiters: Slab<WaiterIndex, Waiter>,
@@ -22,7 +22,7 @@ pub(super) struct WaitingPieces {
 #[derive(Debug)]
 struct Waiter {
     piece: Piece,
-    /// Its data is in the frame: it is done when the current append is.
+    /// Whether its data is in the frame, so that it is done when the current transfer is.
     applied: bool,
     next: WaiterIndex,
 }
@@ -34,7 +34,7 @@ impl Linked<WaiterIndex> for Waiter {
 }
 
 impl WaitingPieces {
-    /// Places for `waiters_max` pieces.
+    /// Has places for `waiters_max` pieces.
     pub fn new(waiters_max: u32) -> WaitingPieces {
         WaitingPieces { waiters: Slab::new(waiters_max), starved: Fifo::EMPTY, parked: Fifo::EMPTY }
     }
@@ -59,8 +59,8 @@ impl WaitingPieces {
         self.waiters[w].piece
     }
 
-    /// Notes a piece that has to wait, as waiter `w` if it waited before. Its caller puts it into a
-    /// list. `applied`: it is done when the transfer is.
+    /// Notes a piece that has to wait, as waiter `w` if it waited before. The caller then puts the
+    /// waiter into a list. `applied`: the piece is done when the transfer is.
     #[inline]
     pub fn note(&mut self, w: Option<WaiterIndex>, piece: Piece, applied: bool) -> WaiterIndex {
         match w {
@@ -72,7 +72,7 @@ impl WaitingPieces {
         }
     }
 
-    /// The piece, which is in no list, no longer waits.
+    /// Removes a waiter that is in no list, and returns its piece.
     #[inline]
     pub fn remove(&mut self, w: WaiterIndex) -> Piece {
         self.waiters.remove(w).piece
@@ -90,7 +90,8 @@ impl WaitingPieces {
         self.waiters.pop_front(list)
     }
 
-    /// The request that first waited in this list, for a transfer that has failed, is notified.
+    /// Ends the pieces of the request that waited first in this list, because the transfer has
+    /// failed.
     pub fn fail_first(
         &mut self,
         list: &mut Fifo<WaiterIndex>,
@@ -102,7 +103,7 @@ impl WaitingPieces {
         self.end(list, context, caused_it, Err(error));
     }
 
-    /// The pieces of this list whose data the transfer has moved are done.
+    /// Ends the pieces of this list whose data the transfer has moved.
     pub fn end_applied(
         &mut self,
         list: &mut Fifo<WaiterIndex>,
@@ -112,7 +113,7 @@ impl WaitingPieces {
         self.end(list, context, |w| w.applied, result);
     }
 
-    /// Ends those of a list that `which` selects, in their order.
+    /// Ends the pieces of a list that `which` selects, in their order.
     fn end(
         &mut self,
         list: &mut Fifo<WaiterIndex>,
@@ -137,12 +138,12 @@ impl WaitingPieces {
         !self.starved.is_empty()
     }
 
-    /// The waiter waits for room.
+    /// Lets the waiter wait for room.
     pub fn starve(&mut self, w: WaiterIndex) {
         self.waiters.push_back(&mut self.starved, w);
     }
 
-    /// Pieces that wait for room, to be tried again.
+    /// Takes the pieces that wait for room, to try them again.
     pub fn take_starved(&mut self) -> Fifo<WaiterIndex> {
         mem::replace(&mut self.starved, Fifo::EMPTY)
     }
@@ -154,19 +155,19 @@ impl WaitingPieces {
         self.starved = rest;
     }
 
-    /// These wait for room; no others do.
+    /// Makes these the only pieces that wait for room.
     pub fn put_back_starved(&mut self, starved: Fifo<WaiterIndex>) {
         self.starved = starved;
     }
 
     // ---- until records are void ----
 
-    /// The waiter waits until records are void.
+    /// Lets the waiter wait until records are void.
     pub fn park(&mut self, w: WaiterIndex) {
         self.waiters.push_back(&mut self.parked, w);
     }
 
-    /// Pieces whose data is in a failed transfer to the log wait until records are void.
+    /// Lets the pieces whose data is in a failed transfer to the log wait until records are void.
     pub fn park_applied(&mut self, list: &mut Fifo<WaiterIndex>) {
         let mut all = mem::replace(list, Fifo::EMPTY);
         while let Some(w) = self.waiters.pop_front(&mut all) {
@@ -178,7 +179,7 @@ impl WaitingPieces {
         }
     }
 
-    /// Pieces that wait until records are void, to be tried again.
+    /// Takes the pieces that wait until records are void, to try them again.
     pub fn take_parked(&mut self) -> Fifo<WaiterIndex> {
         mem::replace(&mut self.parked, Fifo::EMPTY)
     }

@@ -1,4 +1,5 @@
-//! The destages to late stores: cleanings of their own, when many blocks of one are dirty or when it is time.
+//! Destages to late stores: separate cleanings, begun when many blocks of such a store are dirty,
+//! or when it is time.
 
 use forebay_block::Nanos;
 use forebay_flash::BatchSequence;
@@ -9,9 +10,10 @@ use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
 use crate::world::World;
 
-/// A late store is destaged to continuously when more than this fraction of flash is dirty for it.
+/// A late store is destaged to continuously when more blocks are dirty for it than flash holds
+/// divided by this number.
 const LATE_SHARE: u64 = 8;
-/// Time without attempts after a late store has failed.
+/// Time without attempts after a failure of a late store.
 const PAUSE: Nanos = Nanos(100_000_000);
 /// Time between attempts if few blocks of a late store's volume are dirty.
 const PERIOD: Nanos = Nanos(5_000_000_000);
@@ -26,12 +28,12 @@ pub(super) struct LateDestages {
 }
 
 impl LateDestages {
-    /// More stores are late.
+    /// Notes that more stores are late.
     pub fn note_late(&mut self, now: Nanos) {
         self.try_at = now.saturating_add(PERIOD);
     }
 
-    /// A late store has failed: for a while, none is tried.
+    /// Notes that a late store has failed: for a while, none is tried.
     pub fn pause(&mut self, now: Nanos) {
         self.pause_until = now.saturating_add(PAUSE);
     }
@@ -78,7 +80,8 @@ impl LateDestages {
         let newest = log.newest_batch(region);
         let unseen = stamps.unseen(owing, newest);
         if !unseen.is_empty() {
-            // A cleaning would wait for this stamp, and all other cleanings would wait for that cleaning.
+            // A cleaning would wait for this stamp, and all other cleanings would wait for that
+            // cleaning.
             return log.make_durable(newest)
                 && stamps.order(world, unseen, BatchSequence::NONE, false);
         }

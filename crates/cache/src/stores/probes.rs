@@ -9,7 +9,7 @@ use crate::world::World;
 /// Time between probes of stores that are known to fail.
 pub const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
 
-/// See the module.
+/// The schedule of probes; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     /// When the next probe begins.
@@ -29,18 +29,18 @@ impl Probes {
         self.due
     }
 
-    /// The next probe begins when the period has passed.
+    /// Schedules the next probe for when the period has passed.
     pub fn put_off(&mut self, now: Nanos) {
         self.due = now.saturating_add(PROBE_PERIOD);
     }
 
-    /// A cleaning has tried these volumes.
+    /// Notes that a cleaning has tried these volumes.
     pub fn note_tried(&mut self, volumes: VolumeSet) {
         self.volumes &= !volumes;
     }
 
-    /// The next cleaning tries all stores that are known to fail; begins one if needed. `destage`: a destage of
-    /// everything is in progress.
+    /// Makes the next cleaning try all stores that are known to fail; begins one if needed.
+    /// `destage`: a destage of everything is in progress.
     pub fn begin(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         let failing = world.volumes.conditions.failing();
         if failing.is_empty() {
@@ -48,7 +48,7 @@ impl Probes {
         }
         self.put_off(world.now);
         if destage {
-            // That tries them all.
+            // The destage tries them all.
             return;
         }
         self.volumes = failing;

@@ -1,11 +1,12 @@
 //! The limit on how long requests wait for stores that are known to fail (`give_up_after`).
 //!
-//! - When writes have waited for a volume's share for that long, the volume is *suspended*: these writes and all
-//!   later ones fail until the store accepts a write again.
-//! - If more data is owed to failing stores than can be carried on, there is a *jam*: all requests that need room wait.
-//!   Once a volume is suspended, writes that can bypass flash do so. When the jam has lasted for that long, it is
-//!   *hopeless*: requests that wait fail, and later ones fail too, until it ends. A jam that ends sooner fails no
-//!   request, however long ago a store began to fail.
+//! - When writes have waited for a volume's share for that long, the volume is *suspended*: these
+//!   writes and all later ones fail until the store accepts a write again.
+//! - If more data is owed to failing stores than can be carried on, there is a *jam*: all requests
+//!   that need room wait. Once a volume is suspended, writes that can bypass flash do so. When the
+//!   jam has lasted for that long, it is *hopeless*: requests that wait fail, and later ones fail
+//!   too, until it ends. A jam that ends sooner fails no request, however long ago a store began to
+//!   fail.
 
 use forebay_block::{Nanos, Volume};
 
@@ -15,7 +16,7 @@ use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::World;
 
-/// See the module.
+/// The state of the limit; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct WaitLimit {
     /// When a jam began that requests wait for, or have waited for until it was hopeless.
@@ -23,9 +24,9 @@ pub(super) struct WaitLimit {
 }
 
 impl WaitLimit {
-    /// Judges again what stores that are known to fail do to requests: whether there is a jam and how long
-    /// it has lasted, and which volumes have been waited for long enough to be suspended. Requests that
-    /// have waited too long fail.
+    /// Checks the effect on requests of stores that are known to fail: whether there is a jam and
+    /// how long it has lasted, and which volumes have been waited for long enough to be suspended.
+    /// Fails requests that have waited too long.
     pub fn review(&mut self, world: &mut World, cleaner: &Cleaner) {
         if !applies(world) {
             return;
@@ -40,9 +41,10 @@ impl WaitLimit {
         }
     }
 
-    /// Whether there is a jam, and whether it is hopeless; notes since when requests wait for its end.
+    /// Whether there is a jam, and whether it is hopeless; notes since when requests wait for its
+    /// end.
     fn time_jam(&mut self, world: &World, cleaner: &Cleaner) -> Jam {
-        // Where nothing can be carried on, all wait for those that fail.
+        // If nothing can be carried on, all volumes wait for the failing stores.
         let jam = !cleaner.makes_room(world);
         let limit = world.config.give_up_after;
         let waits = jam && world.somebody_waits();
@@ -57,8 +59,9 @@ impl WaitLimit {
         }
     }
 
-    /// Suspends the volumes whose stores have failed for long enough while requests waited for them: for
-    /// the volume's share or, in a hopeless jam, for room. Requests that wait for their shares fail.
+    /// Suspends the volumes whose stores have failed for long enough while requests waited for
+    /// them: for the volume's share or, in a hopeless jam, for room. Requests that wait for their
+    /// shares fail.
     fn suspend_waited_for(world: &mut World, jam: Jam) {
         let limit = world.config.give_up_after;
         let Volumes { shares, conditions, .. } = &world.volumes;
@@ -78,18 +81,19 @@ impl WaitLimit {
         }
     }
 
-    /// No store is known to fail, so there is no jam.
+    /// Ends the jam, because no store is known to fail.
     pub fn end_jam(&mut self, world: &mut World) {
         self.jam_since = None;
         world.set_jam(Jam::None);
     }
 
-    /// An operator says that stores work again: requests wait as long as when the stores began to fail.
+    /// Starts the limit again, because an operator says that stores work: requests wait as long as
+    /// when the stores began to fail.
     pub fn begin_again(&mut self) {
         self.jam_since = None;
     }
 
-    /// When requests have waited long enough.
+    /// The next time at which requests will have waited long enough.
     pub fn timeout(&self, world: &World) -> Option<Nanos> {
         let limit = world.config.give_up_after;
         if limit == Nanos(0) || !applies(world) {
@@ -102,7 +106,8 @@ impl WaitLimit {
         let ends = waited_for.iter().filter(waits).filter_map(since);
         let ends = ends.map(|since| since.saturating_add(limit));
         let jam = self.jam_since.map(|since| since.saturating_add(limit));
-        // Once the jam is hopeless, the waiting pieces have failed and there is nothing left to wait for.
+        // Once the jam is hopeless, the waiting pieces have failed and there is nothing left to
+        // wait for.
         ends.chain(jam.filter(|&end| end > world.now)).min()
     }
 }

@@ -1,13 +1,15 @@
-//! Which extents begin to leave the table, and when.
+//! Decides which extents begin to leave the table, and when.
 //!
-//! The cache is *asked* to make the extent's store durable. While it has not answered, the store may hang, and the
-//! volume is not asked again, even if the extent stays because it was marked again meanwhile: each answer costs a
-//! sync of the store.
+//! The cache is *asked* to make the backing store of an extent's volume durable. Until it has
+//! answered, the store may hang, and the cache is not asked for this volume again, even if the
+//! extent stays because it was marked again meanwhile: each answer costs a sync of the store.
 //!
-//! If marks wait and all that is asked waits for stores, extents of every volume that was not asked begin to leave,
-//! too: at most an eighth of those of each volume. But only if that could give a place to a mark that waits.
-//! Otherwise the extents of a volume that uses few places would leave, and be marked again, as long as the store of
-//! another volume hangs: what they leave belongs to the places that are kept back.
+//! If marks wait, and every extent for which the cache was asked waits for its store, extents of
+//! every volume for which the cache was not asked begin to leave, too: at most an eighth of the
+//! extents of each volume. But this happens only if it could give a place to a waiting mark.
+//! Otherwise, while the store of one volume hangs, the extents of a volume that uses few places
+//! would leave and be marked again and again: the places that they free belong to those that are
+//! kept back.
 
 use forebay_block::Volume;
 
@@ -30,13 +32,13 @@ impl Activity {
         }
     }
 
-    /// Whether extents are leaving, or the cache has not answered yet.
+    /// Whether extents are leaving, or the cache owes an answer.
     fn is_asking(&self) -> bool {
         self.leaving > 0 || self.unanswered > 0
     }
 
-    /// Whether the cache is asked for extents, all that are leaving wait for a sync of their stores, and there are
-    /// extents of several volumes.
+    /// Whether the cache has been asked for extents, all leaving extents wait for a sync of their
+    /// stores, and several volumes have extents.
     fn awaits_stores(&self) -> bool {
         let ends = [self.index.first(), self.index.last()].map(|e| e.map(|e| e.0.volume()));
         let unsynced = self.flushing.is_empty() && self.settling.is_empty();
@@ -44,7 +46,7 @@ impl Activity {
         self.is_asking() && ends[0] != ends[1] && unsynced && !removing()
     }
 
-    /// Whether the cache is asked for none of these extents.
+    /// Whether the cache has been asked for none of these extents.
     fn is_unasked(&self, extents: &[(BlockKey, u32)]) -> bool {
         extents.iter().all(|e| {
             let Extent { state, unanswered, .. } = &self.extents[e.1 as usize];
@@ -52,7 +54,7 @@ impl Activity {
         })
     }
 
-    /// The extents of each volume of which the cache is asked for none.
+    /// The extents of each volume for which the cache has not been asked.
     fn others(&self) -> impl Iterator<Item = &[(BlockKey, u32)]> {
         let volumes = self.index.chunk_by(|a, b| a.0.volume() == b.0.volume());
         volumes.filter(|extents| self.is_unasked(extents))
@@ -63,7 +65,8 @@ impl Activity {
         self.extents[e.1 as usize].state == ExtentState::Active && self.is_idle(e)
     }
 
-    /// Whether a mark that waits would get a place if all extents of others left that can.
+    /// Whether a waiting mark would get a place if all extents of other volumes that can leave did
+    /// so.
     fn others_would_help(&self) -> bool {
         let leave =
             |extents: &[(BlockKey, u32)]| extents.iter().filter(|&&e| self.may_leave(e)).count();
@@ -76,7 +79,7 @@ impl Activity {
         all > 0 && self.waiting.front(helps).is_some()
     }
 
-    /// Chooses an eighth of the places, of all volumes.
+    /// Chooses an eighth of the places, from all volumes.
     fn choose_from_all(&mut self) {
         let mut chosen = core::mem::take(&mut self.candidates);
         chosen.clear();
@@ -84,7 +87,7 @@ impl Activity {
         self.candidates = chosen;
     }
 
-    /// Chooses an eighth of the extents of each volume of which the cache is not asked for any.
+    /// Chooses an eighth of the extents of each volume for which the cache has not been asked.
     fn choose_from_others(&mut self) {
         let mut chosen = core::mem::take(&mut self.candidates);
         chosen.clear();
@@ -94,7 +97,8 @@ impl Activity {
         self.candidates = chosen;
     }
 
-    /// Chooses at most `count` of these extents of the index, those marked least recently; but one if one can leave.
+    /// Chooses the `count` extents of this part of the index that were marked least recently and
+    /// can leave: at least one, if any can.
     fn choose_from(&self, extents: &[(BlockKey, u32)], count: usize, chosen: &mut Vec<(u64, u32)>) {
         let from = chosen.len();
         let can = extents.iter().filter(|&&e| self.may_leave(e));
@@ -103,7 +107,7 @@ impl Activity {
         chosen.truncate(from + count.max(1));
     }
 
-    /// Asks the cache for the chosen extents.
+    /// Asks the cache to make the stores of the chosen extents durable.
     fn retire(&mut self, io: &mut Io) {
         for at in 0..self.candidates.len() {
             let n = self.candidates[at].1;
@@ -118,7 +122,7 @@ impl Activity {
         }
     }
 
-    /// The cache has made the store of an extent durable, as it was asked to.
+    /// The cache has made the store of an extent durable, as requested.
     pub fn released(&mut self, id: ExtentId) {
         let n = (id.0 & 0xffff) as usize;
         let last = |e: &Extent| e.unanswered && e.retirement == id.0 >> 16;
@@ -130,12 +134,12 @@ impl Activity {
             self.extents[n].state = ExtentState::Flushing(None);
             self.flushing.push_back(n as u32);
         } else {
-            // It stays. The volume may be asked again.
+            // The extent stays. The cache may be asked for the volume again.
             self.changed |= self.is_short();
         }
     }
 
-    /// The cache has answered for extent `n`, or will not.
+    /// Notes that the cache has answered for extent `n`, or never will.
     pub(super) fn note_answer(&mut self, n: usize) {
         self.unanswered -= u32::from(core::mem::take(&mut self.extents[n].unanswered));
     }

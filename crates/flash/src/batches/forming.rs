@@ -10,7 +10,7 @@ use crate::regions::Regions;
 use crate::sequence::{AppendSerial, BatchSequence, SuperblockGeneration};
 use forebay_effect::Frame;
 
-/// See the module.
+/// A batch being formed.
 pub(crate) struct Forming {
     /// Its place among the batches.
     index: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Forming {
     region: RegionIndex,
     /// Pages from the header to the next payload.
     offset: u32,
-    /// A payload has no checksum to wait for.
+    /// Whether a payload needs no checksum, because the log is without bytes.
     unsummed: bool,
 }
 
@@ -56,8 +56,8 @@ impl Batches {
         Forming { index, batch, region, offset: 1, unsummed: false }
     }
 
-    /// The batch is complete. Returns its place if no checksum is missing, so that it is to be
-    /// written now.
+    /// Ends the forming of a batch. Returns its place if no checksum is missing, so that the batch
+    /// must be written now.
     pub fn formed(&mut self, forming: Forming) -> Option<usize> {
         let Forming { index, batch, unsummed, .. } = forming;
         let summed = batch.sums_missing == 0;
@@ -74,12 +74,12 @@ impl Forming {
         self.batch.sequence
     }
 
-    /// The newest append in it; `NONE` if it has none.
+    /// Serial of the newest append in the batch; `NONE` if it has none.
     pub fn last_serial(&self) -> AppendSerial {
         self.batch.last_serial
     }
 
-    /// Takes notes, which come before its `records`.
+    /// Takes as many notes as fit next to `records` records. The notes come first.
     pub fn take_notes(&mut self, records: usize, cells: &mut Cells, io: &Io) {
         let room = io.geometry.batch_entries_max as usize - records;
         for _ in 0..room {
@@ -94,7 +94,7 @@ impl Forming {
         cells.notes_taken();
     }
 
-    /// Takes the front of the queue, and requests its checksum.
+    /// Takes the front of the queue and requests the checksum of its payload.
     pub fn take_record(
         &mut self,
         queue: &mut Queue,
@@ -136,12 +136,12 @@ impl Forming {
         self.offset += io.geometry.payload_pages(item.valid);
     }
 
-    /// Where the next payload goes in the log layout.
+    /// The position of the next payload in the log layout.
     fn next_position(&self) -> Position {
         Position(self.batch.header_page() + self.offset)
     }
 
-    /// Asks for the checksum of the payload that is taken next.
+    /// Requests the checksum of the payload that is taken next.
     fn ask_checksum(&mut self, item: &Queued, seed: u32, io: &mut Io) {
         let (batch, entry) = (self.index as u8, self.batch.entries.len() as u16);
         io.checksum(LogOperation::Checksum { batch, entry }, seed, item.frame, item.valid);

@@ -1,5 +1,5 @@
-//! Appends that wait to be written, and records of a reclaimed region that are carried on or
-//! inserted again.
+//! Appends that wait to be written, and records of a region being reclaimed that are carried or
+//! reinserted.
 
 use crate::activity::Activity;
 use crate::batches::Batches;
@@ -16,25 +16,25 @@ use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
 use std::collections::VecDeque;
 
-/// An append that waits.
+/// A waiting append.
 #[derive(Clone, Copy)]
 pub(crate) struct Queued {
     /// Order of arrival, from 1.
     pub serial: AppendSerial,
-    /// The caller's name for it; none for tombstones of the activity log.
+    /// Chosen by the caller; none for tombstones of the activity log.
     pub ticket: Option<u64>,
     pub key: BlockKey,
     pub valid: Granules,
     pub dirty: Granules,
     pub frame: Frame,
-    /// It is inserted again only if there is room to spare.
+    /// Whether this is a reinserted record, which is written only if there is room to spare.
     pub spare: bool,
-    /// A stale record of the block does not need a tombstone if this one is written.
+    /// Whether a stale record of the block needs no tombstone if this one is written.
     pub supersedes_stale: bool,
 }
 
 impl Queued {
-    /// What waits for an append, unless it is refused.
+    /// The queue entry for an append, unless the append is refused.
     ///
     /// # Panics
     /// As [`Log::append`](crate::Log::append).
@@ -67,10 +67,10 @@ impl Queued {
 /// Appends that are not in a batch yet.
 pub(crate) struct Queue {
     items: VecDeque<Queued>,
-    /// Records carried on, or inserted again, from a region being reclaimed. They go before
-    /// `items`, which may wait for them.
+    /// Carried or reinserted records of a region being reclaimed. They are written before `items`,
+    /// which may wait for that region.
     carried: VecDeque<Queued>,
-    /// No more records are added to `carried` for now.
+    /// Whether no more records are added to `carried` for now, so that its batch need not be full.
     close_carried: bool,
     /// Serial of the newest append.
     pub last_serial: AppendSerial,
@@ -95,7 +95,7 @@ pub(crate) struct Fill {
     pub payload_pages: u32,
     /// Cells needed; none in the log layout.
     cells: usize,
-    /// Nothing more fits.
+    /// Whether no other append fits.
     pub full: bool,
 }
 
@@ -139,28 +139,28 @@ impl Queue {
         });
     }
 
-    /// A caller waits for everything appended so far.
+    /// Closes the open batch: a caller waits for everything appended so far.
     pub fn close(&mut self) {
         self.close_through = self.last_serial;
     }
 
-    /// Whether nothing waits.
+    /// Whether no append waits.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty() && self.carried.is_empty()
     }
 
-    /// Appends that wait, without what is carried.
+    /// Number of waiting appends, not counting carried ones.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// The oldest append that waits, without what is carried.
+    /// The oldest waiting append, not counting carried ones.
     #[inline]
     pub fn front(&self) -> Option<Queued> {
         self.items.front().copied()
     }
 
-    /// The record that is carried next.
+    /// The carried record that is written next.
     #[inline]
     pub fn front_carried(&self) -> Option<Queued> {
         self.carried.front().copied()
@@ -176,7 +176,7 @@ impl Queue {
         self.items.iter().any(|q| !q.valid.is_empty() && q.key.volume() == volume)
     }
 
-    /// Everything appended so far is clean. `last` is the newest batch that was formed.
+    /// Declares everything appended so far clean. `last` is the newest batch that was formed.
     pub fn mark_clean(
         &mut self,
         last: BatchSequence,
@@ -193,7 +193,7 @@ impl Queue {
         }
     }
 
-    /// Takes the front of what is carried, or of the appends.
+    /// Takes the front of the carried records, or of the appends.
     pub fn pop(&mut self, carried: bool) -> Queued {
         let queue = if carried { &mut self.carried } else { &mut self.items };
         let item = queue.pop_front().expect("measured");
@@ -201,8 +201,8 @@ impl Queue {
         item
     }
 
-    /// Batch `sequence` has taken the front, up to the append `last`: the clean mark of a barrier
-    /// there covers the batch.
+    /// Notes that batch `sequence` has taken the front of the queue, up to the append `last`. If a
+    /// barrier lies there, the clean mark covers the batch.
     pub fn taken(
         &mut self,
         last: AppendSerial,
@@ -250,31 +250,30 @@ impl Queue {
         fill
     }
 
-    /// Queues a record that is carried on. It has no place in the order of arrival: only the caller
-    /// waits for it.
+    /// Queues a carried record. It gets no serial: only its own caller waits for it.
     pub fn carry(&mut self, item: Queued) {
-        // The record that is carried on counts, so none of the block is stale any more.
+        // The carried record counts, so no record of the block is stale any more.
         let waiting = self.items.iter_mut().filter(|waiting| waiting.key == item.key);
         waiting.for_each(|waiting| waiting.supersedes_stale = false);
         self.carried.push_back(item);
     }
 
-    /// Queues a record that is inserted again while there is room to spare.
+    /// Queues a reinserted record, which is written only while there is room to spare.
     pub fn reinsert(&mut self, item: Queued) {
         self.carried.push_back(Queued { spare: true, ..item });
     }
 
-    /// Nothing more is carried for now.
+    /// Notes that nothing more is carried for now.
     pub fn close_carried(&mut self) {
         self.close_carried = !self.carried.is_empty();
     }
 
-    /// Whether that was said of what is carried.
+    /// Whether the carried records are closed in this way.
     pub fn carried_is_closed(&self) -> bool {
         self.close_carried
     }
 
-    /// A batch has taken carried records.
+    /// Notes that a batch has taken carried records.
     pub fn carried_taken(&mut self) {
         self.close_carried &= !self.carried.is_empty();
     }
@@ -297,7 +296,7 @@ impl Queue {
         fill
     }
 
-    /// There is no room for records that are inserted again.
+    /// Refuses the reinserted records: there is no room to spare.
     pub fn refuse_spare(&mut self, io: &mut Io) {
         self.carried.retain(|item| {
             if let (true, Some(ticket)) = (item.spare, item.ticket) {
@@ -308,8 +307,8 @@ impl Queue {
         self.carried_taken();
     }
 
-    /// Withdraws the waiting appends, with what waits for them. A record that one of them would have
-    /// superseded is stale again.
+    /// Withdraws the waiting appends and fails the callers that wait for them. A stale record that
+    /// one of them would have superseded is stale again.
     pub fn take_back(
         &mut self,
         batches: &Batches,
@@ -341,7 +340,7 @@ impl Queue {
         let barrier = self.barriers.back().map_or(AppendSerial::NONE, |b| b.0);
         self.items.retain(|item| {
             match item.ticket {
-                // (What a mark waits for goes its way.)
+                // (An append that a clean mark waits for stays.)
                 Some(ticket) if item.serial > barrier => {
                     refused(ticket, item);
                     if !item.dirty.is_empty() {
@@ -364,14 +363,14 @@ impl Queue {
         !self.taken_back.is_empty()
     }
 
-    /// The owner of a withdrawn append has been notified.
+    /// Notes that the owner of a withdrawn append has been notified.
     pub fn refusal_heard(&mut self, ticket: u64) {
         if self.taken_back.front() == Some(&ticket) {
             self.taken_back.pop_front();
         }
     }
 
-    /// Fails every append that waits, and what waits for it.
+    /// Fails all waiting appends, and the callers that wait for them.
     pub fn fail(&mut self, error: IoError, io: &mut Io) {
         for item in self.items.drain(..).chain(self.carried.drain(..)) {
             if let Some(ticket) = item.ticket {

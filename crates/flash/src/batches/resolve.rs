@@ -1,4 +1,4 @@
-//! The end of batches: events for their owners, in the order of the batches.
+//! The end of batches: emits the events of their entries, in the order of the batches.
 
 use super::{BatchState, Batches, InBatch};
 use crate::cells::{Cells, Note};
@@ -12,7 +12,7 @@ use crate::sequence::{AppendSerial, BatchSequence, RegionSequence};
 
 use forebay_effect::IoError;
 
-/// A batch whose owners have their events.
+/// A batch whose events have been emitted.
 #[derive(Clone, Copy)]
 pub(crate) struct Resolved {
     /// Its place among the batches.
@@ -25,7 +25,7 @@ pub(crate) struct Resolved {
     /// The page of the batch's header.
     header_page: u32,
     carried: bool,
-    /// Why none of its entries counts.
+    /// The error because of which none of its entries counts.
     pub error: Option<IoError>,
 }
 
@@ -92,7 +92,7 @@ impl Resolved {
         }
     }
 
-    /// An entry without a payload: a mapping that has moved, or the end of one.
+    /// Resolves an entry without a payload: a moved mapping, or an unmapping.
     fn resolve_note(&self, note: &Note, cells: &mut Cells, io: &mut Io) {
         match (note.moved, self.error) {
             (Some(moved), error) => io.tell(Event::Record(RecordEvent::Moved {
@@ -110,14 +110,15 @@ impl Resolved {
         }
     }
 
-    /// An append whose owner waits for it.
+    /// Resolves an append whose owner waits for it.
     fn resolve_append(&self, e: &InBatch, cells: &mut Cells, io: &mut Io) {
         let Some(ticket) = e.ticket else { return };
         let slots = io.geometry.has_slots();
         let position = match e.entry.kind {
             EntryKind::Data if slots => cells.position(e.entry.cell),
             EntryKind::Data => Position(self.header_page + u32::from(e.entry.offset)),
-            // Nothing is read there; it lies in the region that says so.
+            // A lost entry has no payload to read. Its position is the header, so that it belongs
+            // to the region.
             EntryKind::Lost => Position(self.header_page),
             EntryKind::Tombstone => Position::NONE,
         };

@@ -15,11 +15,11 @@
 //! | 84 | 12 | zeroes |
 //! | 96 | 24 each | entries |
 //!
-//! An entry: key (8), valid granules (2), dirty granules (2), kind (1: 0 data, 1 tombstone, 2 lost), a
-//! zero (1), pages from this page to its payload (2; 0 in the slots layout), CRC-32C of its
-//! payload (4), number of its cell (4; 0 in the log layout).
-//! The payload is the valid granules one behind the other. Granules that are dirty and not valid are
-//! *lost*: their newest data could not be read any more when the entry was written.
+//! An entry: key (8), valid granules (2), dirty granules (2), kind (1: 0 data, 1 tombstone, 2
+//! lost), a zero (1), pages from this page to its payload (2; 0 in the slots layout), CRC-32C of
+//! its payload (4), number of its cell (4; 0 in the log layout). The payload is the valid granules,
+//! one after another. Granules that are dirty and not valid are *lost*: their newest data could no
+//! longer be read when the entry was written.
 
 use super::{
     FormatError, array_at, batch_at, generation_at, open, put, region_at, seal, sequence_at,

@@ -1,5 +1,5 @@
-//! The directory of a region: the entries of all its batches once more, in the last pages of the
-//! region, written when the last of them is complete.
+//! The directory of a region: a second copy of the entries of all its batches, in the last pages of
+//! the region, written when the last of these batches is complete.
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
@@ -15,8 +15,8 @@
 //! | 96 | 24 each | entries, as in the batches' headers, in the order of the log |
 //! | then | 2 each | number of entries of each batch |
 //!
-//! A batch begins where the one before ends, the first behind the region's header, so that their
-//! pages follow from the entries.
+//! The first batch begins after the region's header, and each other batch where the one before it
+//! ends, so the pages of the batches follow from the entries.
 
 use super::batch::{BatchEntry, ENTRY_BYTES, EntryKind};
 use super::{
@@ -61,13 +61,14 @@ pub struct RegionContents {
 }
 
 impl RegionContents {
-    /// Forgets everything.
+    /// Removes all batches and entries.
     pub fn clear(&mut self) {
         self.batches.clear();
         self.entries.clear();
     }
 
-    /// Each batch: its first page, counted from the region's, its pages and its entries.
+    /// Each batch: its first page (counted from the region's first page), its number of pages, and
+    /// its entries.
     pub fn each<'a>(
         &'a self,
         geometry: &'a Geometry,

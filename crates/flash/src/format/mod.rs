@@ -1,8 +1,7 @@
-//! What lies on flash, byte for byte. Decoders take arbitrary bytes and never panic.
+//! The format on flash, byte for byte. Decoders take arbitrary bytes and never panic.
 //!
-//! All numbers are little endian. Every structure starts with the same 20 bytes, which stay as
-//! they are in all versions, so that a later version is recognised rather than taken for
-//! damage:
+//! All numbers are little endian. Every structure starts with the same 20 bytes, which stay the
+//! same in all versions, so that a later version is recognised and not taken for damage:
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
@@ -36,11 +35,11 @@ pub enum FormatError {
     Missing,
     /// The checksum fails: torn or damaged.
     Checksum,
-    /// Written by a newer version.
+    /// A newer version of Forebay wrote it.
     Version(u16),
-    /// It belongs to another log (another UUID).
+    /// The structure belongs to another log (another UUID).
     Foreign,
-    /// It was written for another place.
+    /// The structure was written for another place.
     Misplaced,
     /// The checksum is right, but the named part is invalid.
     Invalid(&'static str),

@@ -1,4 +1,5 @@
-//! The superblock: what the log as a whole must remember. Two copies at the start of the device.
+//! The superblock: what must be remembered about the log as a whole. Two copies lie at the start of
+//! the device.
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
@@ -26,9 +27,9 @@
 //! | | 8 each | active extents: key of the first block |
 //! | | 96 each | bound volumes: index (2), size (6), UUID (16), generation (8), distrusted (8), seal (32), stamp (8), voided (8), logged (8) |
 //!
-//! The size of a volume counts units of 512 bytes; 0 is none: before there were sizes, there were zeroes.
-//! In version 1, bound volumes took 32 bytes each, and ended with the generation. A stamp of 0 is none:
-//! there was none before there were stamps.
+//! The size of a volume counts units of 512 bytes; 0 means that it is unknown, because earlier
+//! releases wrote zeroes there. In version 1, bound volumes took 32 bytes each, and ended with the
+//! generation. A stamp of 0 means none, because earlier releases wrote zeroes there, too.
 
 use super::{
     FormatError, array_at, batch_at, generation_at, open, put, region_at, seal, sequence_at,
@@ -103,7 +104,7 @@ pub struct Superblock {
     pub epochs: Vec<EpochStart>,
     /// First blocks of the extents that are open for direct writes.
     pub active: Vec<BlockKey>,
-    /// Volumes bound.
+    /// The bound volumes.
     pub bindings: Vec<Binding>,
 }
 
@@ -171,18 +172,18 @@ impl Superblock {
         length
     }
 
-    /// The size in bytes, in whole pages, that the superblock at the start of `bytes` says it has;
-    /// nothing is verified.
+    /// The size in bytes, in whole pages, that the superblock at the start of `bytes` states for
+    /// itself; nothing is verified.
     pub fn stated_bytes(bytes: &[u8]) -> usize {
         u32_at(bytes, 12) as usize
     }
 
-    /// Bytes of the first superblock of a log, in whole pages, if this many volumes are bound.
+    /// Bytes of the first superblock of a new log, in whole pages, if this many volumes are bound.
     pub fn first_bytes(page_size: u32, volumes: usize) -> usize {
         (TABLES_AT + EPOCH_BYTES + volumes * BINDING_BYTES).next_multiple_of(page_size as usize)
     }
 
-    /// Whether `bytes` begin as a superblock of the log `uuid` does; nothing is verified.
+    /// Whether `bytes` begin like a superblock of the log `uuid`; nothing is verified.
     pub fn begins_as_of(bytes: &[u8], uuid: &[u8; 16]) -> bool {
         bytes.starts_with(&MAGIC) && bytes[24..].starts_with(uuid)
     }
@@ -197,7 +198,7 @@ impl Superblock {
         u64::from(self.superblock_pages) * u64::from(self.page_size)
     }
 
-    /// Its size in bytes, in whole pages, if `active` extents are active.
+    /// Size of the superblock in bytes, in whole pages, if `active` extents are active.
     pub fn bytes(&self, active: usize) -> usize {
         (TABLES_AT
             + self.epochs.len() * EPOCH_BYTES

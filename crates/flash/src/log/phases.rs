@@ -1,4 +1,5 @@
-//! How the log starts and stops: formatting, recovery, the first superblock of an epoch, the clean stop.
+//! How the log starts and stops: formatting, recovery, the first superblock of an epoch, the clean
+//! stop.
 
 use super::Log;
 use crate::binding::Binding;
@@ -17,11 +18,11 @@ pub(super) enum LogPhase {
     New,
     /// Reading the device.
     Recovering,
-    /// The superblock of this epoch (a version of it) is being made durable.
+    /// The superblock of this epoch, in this version, is being made durable.
     Opening { version: SuperblockVersion, report: Box<RecoveryReport> },
-    /// Taking appends.
+    /// Accepting appends.
     Running,
-    /// Waiting for everything appended to complete.
+    /// Waiting until everything appended is complete.
     Draining,
     /// The last tombstones are being made durable.
     Flushing { serial: AppendSerial, remove: bool },
@@ -52,7 +53,7 @@ impl Log {
         self.phase = LogPhase::Opening { version, report };
     }
 
-    /// Clean stop, first step.
+    /// The first step of a clean stop.
     pub(super) fn begin_stop(&mut self) {
         self.placement.queue.close();
         self.phase = LogPhase::Draining;
@@ -77,7 +78,7 @@ impl Log {
         self.recovery = Some(r);
     }
 
-    /// The sync before the first read has ended.
+    /// Continues when the sync before the first read has ended.
     pub(super) fn recovery_synced(&mut self, result: Outcome) {
         let (Some(recovery), mut log) = self.recovering_parts() else {
             return; // The start was abandoned.
@@ -89,14 +90,14 @@ impl Log {
         self.end_recovery();
     }
 
-    /// A read of recovery has ended.
+    /// Continues when a read of recovery has ended.
     pub(super) fn recovery_read(&mut self, buffer: usize, result: Outcome) {
         let (Some(recovery), mut log) = self.recovering_parts() else { return };
         recovery.read_done(buffer, result, &mut log);
         self.end_recovery();
     }
 
-    /// The recovery under way, and the parts of the log that it restores.
+    /// The recovery in progress, and the parts of the log that it restores.
     fn recovering_parts(&mut self) -> (Option<&mut Recovery>, Restored<'_>) {
         let log = Restored {
             options: &self.options,
@@ -108,7 +109,7 @@ impl Log {
         (self.recovery.as_deref_mut(), log)
     }
 
-    /// Acts when recovery has ended.
+    /// Continues if recovery has ended.
     fn end_recovery(&mut self) {
         match self.recovery.as_mut().and_then(|r| r.end.take()) {
             None => {}
@@ -120,14 +121,14 @@ impl Log {
         }
     }
 
-    /// The start has failed; nothing was written.
+    /// Fails the start; nothing was written.
     fn refuse(&mut self, error: LogError) {
         self.recovery = None;
         self.phase = LogPhase::Closed;
         self.io.tell(Event::Start(StartEvent::Failed(error)));
     }
 
-    /// The log ends before batch `r.expected`: decides that, and makes it durable.
+    /// Ends the log before batch `r.expected`, and makes this decision durable.
     fn finish_recovery(&mut self, r: &mut Recovery) {
         let end = r.expected.previous();
         let tail = r.superblock.tail_region;
@@ -156,8 +157,8 @@ impl Log {
         let contents = &mut self.superblock.contents;
         self.placement.regions.add_unread(tail..head, contents.tail_batch..=end);
         self.placement.batches.continue_at(end);
-        // What was read is durable: it was synced before. Where payloads lie in cells that has to
-        // be said, because what is superseded may be written over from now on.
+        // What was read is durable: it was synced before. In the slots layout the commit must know
+        // this, because superseded payloads may be overwritten from now on.
         let slots = self.io.geometry.has_slots();
         self.commit.continue_at(end, if slots { end } else { r.known.min(end) });
         r.begin_epoch(contents, &report, end, &self.io.geometry);
@@ -165,7 +166,7 @@ impl Log {
         self.open(report);
     }
 
-    /// Continues a start or a stop when the event it waits for has happened.
+    /// Continues a start or a stop once its next step is possible.
     pub(super) fn pump_phase(&mut self) -> bool {
         match &mut self.phase {
             LogPhase::Opening { version, report } if self.superblock.is_settled(*version) => {
@@ -182,8 +183,8 @@ impl Log {
                     && self.placement.batches.is_idle()
                     && !self.directories.is_writing() =>
             {
-                // Nothing waits for a cell any more. Without its unmapping a record stays, and
-                // is true; without its move it stays where it is.
+                // Nothing waits for a cell any more. Without its unmapping, a record stays and is
+                // still correct; without its move, a mapping stays where it is.
                 let p = &mut self.placement;
                 p.cells.fail(IoError::Shutdown, &mut self.io);
                 let pages = p.regions.pages_to_spare();

@@ -1,5 +1,5 @@
-//! What the driver calls, and the pump: the order in which the parts of the log have their turns, and
-//! which of them learn of an operation's end.
+//! The driver's calls, and the pump: the order in which the parts of the log take their turns, and
+//! which of them learn that an operation has ended.
 
 use super::{Log, LogPhase};
 use crate::commit::Described;
@@ -11,7 +11,7 @@ use forebay_effect::{Effect, IoError, MetaBuffer, Outcome, Segment};
 
 /// The driver's calls.
 impl Log {
-    /// The answer to an `Effect::Checksum`.
+    /// Takes the answer to an `Effect::Checksum`.
     pub fn handle_checksum(&mut self, index: u32, value: u32) {
         let LogOperation::Checksum { batch, entry } = LogOperation::of(index) else {
             panic!("{:?} has no checksum", LogOperation::of(index));
@@ -23,10 +23,10 @@ impl Log {
         }
     }
 
-    /// The end of a device effect. After a read, the bytes must be in the metadata buffer.
+    /// Takes the end of a device effect. After a read, the bytes must be in the metadata buffer.
     ///
     /// # Panics
-    /// If `index` is of no device effect of this log.
+    /// If `index` belongs to no device effect of this log.
     pub fn handle_completion(&mut self, index: u32, result: Outcome) {
         match LogOperation::of(index) {
             LogOperation::Batch { batch } | LogOperation::Cells { batch, .. } => {
@@ -118,9 +118,9 @@ impl Log {
 impl Log {
     /// Does all the work that is possible now.
     ///
-    /// Each step does only what its own conditions allow, and the steps are repeated until none makes
-    /// progress. So every order ends with nothing left to do, and is correct. The order decides only
-    /// what goes out together, and which effect goes out first:
+    /// Each step does only what its own conditions allow, and the steps are repeated until none
+    /// makes progress. So any order ends with nothing left to do, and is correct. The order only
+    /// decides what is written together, and which effect is issued first:
     ///
     /// | step | comes before | because |
     /// | --- | --- | --- |
@@ -131,7 +131,7 @@ impl Log {
     /// | regions | superblock | the update that begins now has the new tail; in the other order each tail costs an update of its own |
     /// | superblock | sync | the update goes to the device before a sync that does not cover it |
     /// | remains | | it has something to do only when the other steps, for the error, do not |
-    /// | phase | | a start or stop goes on when the other steps have nothing left |
+    /// | phase | | a start or stop continues when the other steps have nothing left |
     pub(super) fn pump(&mut self) {
         loop {
             let progress = self.pump_activity()
@@ -217,7 +217,7 @@ impl Log {
         self.remains.pump(&mut self.superblock, &described, &mut self.io)
     }
 
-    /// Issues the write of a batch, whose checksums are known.
+    /// Issues the write of a batch whose checksums are known.
     fn write_batch(&mut self, batch: usize) {
         let p = &mut self.placement;
         if self.error.is_some() {
@@ -227,7 +227,7 @@ impl Log {
         p.batches.write(batch, &p.cells, &self.commit, &self.superblock, &mut self.io);
     }
 
-    /// A write of a batch has ended.
+    /// Called when a write of a batch has ended.
     fn batch_written(&mut self, batch: usize, result: Outcome) {
         self.placement.batches.written(batch, result);
         if let Err(error) = result {
@@ -236,7 +236,7 @@ impl Log {
         self.placement.resolve(&mut self.directories, &mut self.commit, &mut self.io);
     }
 
-    /// The write of a directory has ended.
+    /// Called when the write of a directory has ended.
     fn directory_written(&mut self, result: Outcome) {
         self.directories.written(result, &mut self.placement.regions);
         if let Err(error) = result {
@@ -244,7 +244,7 @@ impl Log {
         }
     }
 
-    /// A copy of the superblock was written, or a former one erased.
+    /// Called when a copy of the superblock was written, or a former one erased.
     fn superblock_written(&mut self, result: Outcome) {
         self.superblock.write_ended();
         match result {
@@ -253,7 +253,7 @@ impl Log {
         }
     }
 
-    /// A sync has ended.
+    /// Called when a sync has ended.
     fn sync_done(&mut self, result: Outcome) {
         self.commit.end_sync(result);
         if let Err(error) = result {
@@ -268,7 +268,8 @@ impl Log {
         }
     }
 
-    /// The update is durable in its first copy: what depends on it happens, and the second copy follows.
+    /// Called when the update is durable in its first copy: does what depends on this, and writes
+    /// the second copy.
     fn superblock_durable(&mut self) {
         let (version, tail) = self.superblock.first_copy_durable(&mut self.io);
         self.placement.regions.free_until(tail, &mut self.io);

@@ -1,4 +1,4 @@
-//! What the log says of itself, without changing.
+//! Queries of the log's state, which change nothing.
 
 use super::{Log, LogPhase};
 use crate::binding::Binding;
@@ -14,8 +14,8 @@ use forebay_block::Volume;
 use forebay_effect::IoError;
 
 impl Log {
-    /// Whether a mark of the block's extent ([`Log::mark_active`]) waits only for flash, and not for a
-    /// sync of another extent's store.
+    /// Whether a mark of the block's extent ([`Log::mark_active`]) would wait only for flash, and
+    /// not for a sync of another extent's store.
     pub fn has_mark(&self, key: BlockKey) -> bool {
         self.activity.has_place(key)
     }
@@ -30,8 +30,8 @@ impl Log {
         self.placement.queue.holds(key)
     }
 
-    /// Log layout: the room to carry on `pages` pages. After a crash during carrying there may be
-    /// none.
+    /// Log layout: whether there is room to carry `pages` pages. After a crash while records were
+    /// carried there may be none.
     pub fn room_to_carry(&self, pages: u64) -> MoveRoom {
         match MoveRoom::new(pages, &self.placement.regions) {
             _ if self.layout() == Layout::Slots => MoveRoom::Never,
@@ -46,7 +46,7 @@ impl Log {
         self.error.is_none() && self.placement.regions.pages_coming() > 0
     }
 
-    /// How records are placed.
+    /// The layout of records on flash.
     pub fn layout(&self) -> Layout {
         self.io.geometry.layout()
     }
@@ -54,7 +54,7 @@ impl Log {
     /// Slots layout: whether there is room for `count` mappings, whatever else is appended.
     /// Mappings that were submitted to `remap` before must have been written.
     pub fn room_for_moves(&self, count: u64) -> MoveRoom {
-        // (A log that has failed refuses them at once.)
+        // (A log that has failed refuses the moves at once.)
         match self.error {
             Some(_) => MoveRoom::Now,
             None => {
@@ -91,7 +91,7 @@ impl Log {
         self.placement.payload_seed(key, position, &self.io.geometry)
     }
 
-    /// The geometry in force (after a recovery: as stored).
+    /// The event that [`Log::poll_event`] would return after `n` other events.
     pub fn geometry(&self) -> &Geometry {
         &self.io.geometry
     }
@@ -101,12 +101,12 @@ impl Log {
         &self.options
     }
 
-    /// Why the log has latched, if it has.
+    /// The error with which the log latched, if it has.
     pub fn error(&self) -> Option<IoError> {
         self.error
     }
 
-    /// Whether that has succeeded.
+    /// Whether a salvage has succeeded.
     pub fn is_salvaged(&self) -> bool {
         self.remains.is_salvaged()
     }
@@ -139,8 +139,8 @@ impl Log {
         self.commit.complete_batch()
     }
 
-    /// The newest batch written so far to a region: a record there, or in the slots layout a record
-    /// with its mapping there, is not of a later batch.
+    /// The newest batch that can be in a region. No record there (in the slots layout: no record
+    /// whose mapping is there) belongs to a later batch.
     pub fn newest_batch(&self, region: RegionIndex) -> BatchSequence {
         self.placement.regions.newest_batch(region, self.complete_batch())
     }
@@ -150,25 +150,25 @@ impl Log {
         self.opening().map_or(&[], |report| &report.completing)
     }
 
-    /// Volumes with another size, of which no clean record counts, and their former bytes; until
-    /// `Ready`.
+    /// Volumes whose size has changed so that no clean record counts, and their former sizes in
+    /// bytes; until `Ready`.
     pub fn resized(&self) -> &[(Volume, u64)] {
         self.opening().map_or(&[], |report| &report.resized)
     }
 
-    /// Volumes whose store, or whose log, recovery found to be an older copy, and of which no clean
-    /// record counts; until `Ready`.
+    /// Volumes whose store or log recovery found to be an older copy, so that no clean record of
+    /// them counts; until `Ready`.
     pub fn outdated(&self) -> &[(Volume, Older)] {
         self.opening().map_or(&[], |report| &report.outdated)
     }
 
     /// Whether recovery has returned everything that it found, and the log is about to begin its
-    /// epoch: nothing was written yet, or the superblock that says so is in flight.
+    /// epoch: the superblock that begins it is not written yet, or in flight.
     pub fn is_opening(&self) -> bool {
         matches!(self.phase, LogPhase::Opening { .. })
     }
 
-    /// The results of recovery, until they are reported.
+    /// The results of recovery, until `Ready` reports them.
     fn opening(&self) -> Option<&RecoveryReport> {
         match &self.phase {
             LogPhase::Opening { report, .. } => Some(report),
@@ -186,7 +186,7 @@ impl Log {
         &self.io.stats
     }
 
-    /// Which operations wait for what, to report a run that hangs.
+    /// Which operations wait for what, for the report of a run that hangs.
     pub fn describe(&self) -> String {
         format!(
             "\nlog: {:?}, {} waiting to be written, durable to {} of {}, {}",

@@ -1,4 +1,5 @@
-//! Each row of the table of changes, compared field by field. `tests/store_headers.rs` combines them.
+//! Each row of the table of changes, compared field by field. `tests/store_headers.rs` combines
+//! them.
 
 use super::*;
 use crate::sequence::SuperblockGeneration;
@@ -14,7 +15,7 @@ fn stamp(complete: u64, seen: u64, generation: u64) -> Stamp {
     }
 }
 
-/// No field is as in a new header.
+/// Fields that all differ from those of a new header.
 fn fields() -> HeaderFields {
     HeaderFields {
         update: 10,

@@ -1,5 +1,5 @@
-//! A driver for the log over an in-memory device that forgets: what was not synced survives a
-//! power cut in any subset of its sectors.
+//! A driver for the log over an in-memory device with a volatile write cache: a power cut keeps any
+//! subset of the sectors that were not synced.
 #![allow(dead_code)]
 
 use forebay_block::Volume;
@@ -21,7 +21,7 @@ impl Rng {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-    /// Below `n`.
+    /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
@@ -36,9 +36,9 @@ const SECTOR: usize = 512;
 /// A device with a volatile write cache.
 #[derive(Clone)]
 pub struct Flash {
-    /// As it would be after a power cut that loses everything not synced.
+    /// The contents after a power cut that loses everything not synced.
     pub durable: Vec<u8>,
-    /// As it reads now.
+    /// The contents that reads return now.
     pub current: Vec<u8>,
     /// Completed writes that are not durable yet: (completed at, offset, bytes).
     volatile: Vec<(u64, usize, Vec<u8>)>,
@@ -63,11 +63,11 @@ impl Flash {
             }
             *at > through
         });
-        // What is still volatile lies on top of what has become durable.
+        // Writes that are still volatile cover what has become durable.
     }
-    /// What is left when each volatile write, and each under way, survives as `fates` says, least
-    /// significant digit first: 0 not, 1 whole, 2 torn, the second half garbage, 3 torn, the
-    /// first half garbage.
+    /// The device after a power cut that treats each volatile write, and each write in flight, as
+    /// its digit in `fates` says, least significant digit first: 0 lost, 1 whole, 2 torn with
+    /// garbage in the second half, 3 torn with garbage in the first half.
     pub fn cut_by(&mut self, mut fates: u64, under_way: Vec<(usize, Vec<u8>)>) {
         let mut writes: Vec<_> = self.volatile.drain(..).map(|(_, o, b)| (o, b)).collect();
         writes.extend(under_way);
@@ -87,7 +87,7 @@ impl Flash {
         }
         self.current.clone_from(&self.durable);
     }
-    /// Loses a random part of what is volatile, and of the writes under way.
+    /// Loses a random part of the volatile writes and of the writes in flight.
     fn cut(&mut self, rng: &mut Rng, under_way: Vec<(usize, Vec<u8>)>) {
         let mut writes: Vec<_> = self.volatile.drain(..).map(|(_, o, b)| (o, b)).collect();
         writes.extend(under_way);
@@ -130,14 +130,14 @@ pub struct Rig {
     pending: Vec<(Token, Pending)>,
     pub geometry: Geometry,
     pub options: Options,
-    /// Writes and syncs that fail from now on: counts down to the failure.
+    /// The number of writes and syncs that still succeed before one fails.
     pub fail_after: Option<u64>,
     /// Every write since the start (offset, length), and syncs as (u64::MAX, 0), in the order of
     /// completion.
     pub history: Vec<(u64, usize)>,
     /// Every read (offset, length).
     pub reads: Vec<(u64, usize)>,
-    /// Reads of these bytes fail.
+    /// Reads of these byte offsets fail.
     pub unreadable: Vec<u64>,
 }
 
@@ -196,7 +196,7 @@ impl Rig {
         rig
     }
 
-    /// Polls every effect: immediate ones are done, device ones wait for `complete`.
+    /// Polls every effect: immediate ones are executed, device effects wait for `complete`.
     pub fn poll(&mut self) {
         let mut segments = Vec::new();
         while let Some(effect) = self.log.poll_effect(&mut segments) {
@@ -247,12 +247,12 @@ impl Rig {
         bytes
     }
 
-    /// Device effects under way.
+    /// Number of device effects in flight.
     pub fn under_way(&self) -> usize {
         self.pending.len()
     }
 
-    /// Ends the `n`th device effect under way.
+    /// Completes the `n`th device effect in flight.
     pub fn complete(&mut self, n: usize) {
         let (token, pending) = self.pending.remove(n);
         let modifies = !matches!(pending, Pending::Read { .. });
@@ -294,7 +294,7 @@ impl Rig {
         self.poll();
     }
 
-    /// Does everything there is to do; gives the events. What is freed is forgotten at once.
+    /// Completes everything and returns the events. Freed regions are forgotten at once.
     pub fn settle(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.poll();
@@ -313,14 +313,14 @@ impl Rig {
         }
     }
 
-    /// The power goes off: what is left of the device.
+    /// Cuts the power; returns the device as the cut leaves it.
     pub fn cut(mut self, rng: &mut Rng) -> Flash {
         let under_way = self.writes_under_way();
         self.flash.cut(rng, under_way);
         self.flash
     }
 
-    /// The power goes off, each write not yet durable having the fate given (see
+    /// Cuts the power, with the given fate for each write that is not durable yet (see
     /// [`Flash::cut_by`]).
     pub fn cut_by(&self, fates: u64) -> Flash {
         let mut flash = self.flash.clone();
@@ -328,7 +328,7 @@ impl Rig {
         flash
     }
 
-    /// Writes that a cut now could keep, lose or tear.
+    /// Number of writes that a cut now could keep, lose or tear.
     pub fn at_risk(&self) -> u32 {
         let writes = self.pending.iter().filter(|p| matches!(p.1, Pending::Write { .. }));
         (writes.count() + self.flash.volatile.len()) as u32
@@ -342,7 +342,8 @@ impl Rig {
         self.pending.iter().filter_map(|(_, p)| write(p)).collect()
     }
 
-    /// The process dies, the device lives on: writes under way may or may not have happened.
+    /// The process dies, but the device keeps its power: writes in flight may or may not have
+    /// happened.
     pub fn kill(mut self, rng: &mut Rng) -> Flash {
         for (_, p) in self.pending.drain(..) {
             if let Pending::Write { offset, bytes } = p
@@ -368,7 +369,7 @@ impl Rig {
         self.poll();
     }
 
-    /// Appends a record that is carried on from a region being reclaimed.
+    /// Appends a carried record of a region being reclaimed.
     pub fn carry(&mut self, ticket: u64, key: BlockKey, version: u64) {
         let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
         self.fill(frame.0, key, version);
@@ -377,7 +378,7 @@ impl Rig {
         self.log.close_carried();
     }
 
-    /// Appends a clean record that is inserted again.
+    /// Reinserts a clean record.
     pub fn reinsert(&mut self, ticket: u64, key: BlockKey, version: u64) {
         let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
         self.fill(frame.0, key, version);
@@ -425,7 +426,7 @@ impl Rig {
     }
 }
 
-/// The content of a block at a version: every granule says which block and version it is of.
+/// The content of a block at a version. Every granule names its block and version.
 pub fn content(key: BlockKey, version: u64, out: &mut [u8]) {
     for (n, granule) in out.chunks_mut(256).enumerate() {
         let mut rng = Rng(key.0 ^ version << 20 ^ n as u64);
@@ -441,22 +442,22 @@ pub fn key(block: u64) -> BlockKey {
     BlockKey::new(Volume(1), block)
 }
 
-/// The event that an extent is marked.
+/// The event for a marked extent.
 pub fn marked(ticket: u64) -> Event {
     Event::Mark { ticket, answer: MarkAnswer::Active(Ok(())) }
 }
 
-/// The event that an extent gets no mark.
+/// The event for an extent that gets no mark.
 pub fn unmarked(ticket: u64) -> Event {
     Event::Mark { ticket, answer: MarkAnswer::Unmarked }
 }
 
-/// The event that ends what the log was asked for.
+/// The event that answers a request to the log.
 pub fn answer(ticket: u64, kind: AnswerKind, result: Outcome) -> Event {
     Event::Answer { ticket, kind, result }
 }
 
-/// The event that recovery has found a tombstone of the block.
+/// The event for a tombstone of the block that recovery has found.
 pub fn tombstone(key: BlockKey) -> Event {
     Event::Start(StartEvent::RecoveredTombstone { key })
 }

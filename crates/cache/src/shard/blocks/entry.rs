@@ -20,8 +20,8 @@ impl EntryId {
     pub const FIRST: EntryId = EntryId(0);
 }
 
-/// Keys from here on belong to no block, since volumes have small numbers: a vacant entry has the
-/// number of the next vacant one in the lower half.
+/// Keys from here on belong to no block, because volume numbers are small. The lower half of a
+/// vacant entry's key is the number of the next vacant entry.
 const NO_KEY: u64 = 0xffff_ffff_0000_0000;
 
 const TRANSFER_BITS: u32 = 24;
@@ -35,11 +35,11 @@ pub(crate) const PUBLISHED: u32 = 1 << 31;
 /// The state of one cached block.
 ///
 /// Only `transitions.rs` changes the four sets of granules. `valid` and `dirty` describe the
-/// DRAM frame, `flash_valid` and `flash_dirty` the newest record in the log. *Dirty* in DRAM means newer than the log (or, without
-/// flash, newer than the backing store). Dirty on flash means newer than the durable data on the
-/// backing store. Dirty and not valid on flash means that the newest data is *lost*. Invariant: a
-/// frame with dirty granules holds every granule that the record holds, so a newer record always
-/// replaces an older one as a whole.
+/// DRAM frame, `flash_valid` and `flash_dirty` the newest record in the log. *Dirty* in DRAM means
+/// newer than the log (or, without flash, newer than the backing store). Dirty on flash means newer
+/// than the durable data on the backing store. Dirty and not valid on flash means that the newest
+/// data is *lost*. Invariant: a frame with dirty granules holds every granule that the record
+/// holds, so a newer record always replaces an older one as a whole.
 #[derive(Clone, Debug)]
 #[repr(C, packed(4))]
 pub(crate) struct Entry {
@@ -106,13 +106,13 @@ impl Entry {
         self.frame = frame.map_or(NONE, |s| s.0);
     }
 
-    /// Whether reads are answered from its frame without a call.
+    /// Whether the driver answers reads from the frame without a call.
     #[inline]
     pub fn is_published(&self) -> bool {
         self.frame & PUBLISHED != 0 && self.frame != NONE
     }
 
-    /// Notes whether reads are answered from the frame without a call.
+    /// Notes whether the driver answers reads from the frame without a call.
     pub fn set_published(&mut self, published: bool) {
         if let Some(Frame(frame)) = self.frame() {
             self.frame = frame | if published { PUBLISHED } else { 0 };
@@ -133,7 +133,7 @@ impl Entry {
         (t != TRANSFER_NONE).then_some(TransferIndex::new(t))
     }
 
-    /// A transfer holds this block, or no longer does.
+    /// Notes the transfer that holds this block, or that none does any more.
     ///
     /// # Panics
     /// If another holds it.
@@ -187,7 +187,8 @@ impl Entry {
         self.flash_dirty & !self.flash_valid
     }
 
-    /// Granules whose newest data is lost: the record has lost them, and memory does not hold newer data.
+    /// Granules whose newest data is lost: the record has lost them, and memory does not hold newer
+    /// data.
     pub fn lost(&self) -> Granules {
         self.lost_on_flash() & !self.valid
     }
@@ -208,7 +209,8 @@ impl Entry {
         self.position != NONE || !self.dirty.is_empty() || self.is_doubtful()
     }
 
-    /// Whether the block is in memory, clean, without a record and without a transfer, and stays so for now.
+    /// Whether the block is in memory, clean, without a record and without a transfer, and stays so
+    /// for now.
     pub fn rests(&self) -> bool {
         let pending = self.is_leaving() || self.is_append_due() || self.is_doubtful();
         let idle = self.transfer().is_none() && self.position().is_none() && !pending;

@@ -1,5 +1,5 @@
-//! Which blocks have their newest record in which region of the log: a list for each region, linked
-//! through the index entries, and the number of dirty records in the region.
+//! For each region of the log, the list of the blocks that have their newest record there, linked
+//! through the index entries, and the number of dirty records.
 
 use core::{iter, mem};
 
@@ -8,12 +8,12 @@ use forebay_flash::RegionIndex;
 use super::entry::{EntryId, RecordNode};
 use crate::shard::index::Index;
 
-/// See the module.
+/// The lists of all regions; see the module documentation.
 #[derive(Debug)]
 pub(super) struct RegionLists {
     /// First of each list.
     heads: Vec<EntryId>,
-    /// Members of each list, and how many of them are dirty.
+    /// Number of members of each list, and of dirty ones among them.
     counts: Vec<u32>,
     dirty: Vec<u32>,
     /// Where the walk through a list continues.
@@ -69,7 +69,7 @@ impl RegionLists {
         some(index.record(id).next)
     }
 
-    /// Members of a region's list.
+    /// Number of members of a region's list.
     pub fn count(&self, region: RegionIndex) -> u32 {
         self.counts[region.index()]
     }
@@ -103,12 +103,12 @@ impl RegionLists {
         iter::successors(self.first(region), |&id| Self::next(index, id))
     }
 
-    /// Dirty records in a region.
+    /// Number of dirty records in a region.
     pub fn dirty(&self, region: RegionIndex) -> u32 {
         self.dirty[region.index()]
     }
 
-    /// A dirty record of the region is added or removed.
+    /// Counts a dirty record of the region that is added or removed.
     pub fn count_dirty(&mut self, region: RegionIndex, comes: bool) {
         let count = &mut self.dirty[region.index()];
         *count = if comes { *count + 1 } else { *count - 1 };

@@ -1,5 +1,6 @@
-//! The transitions of a block: all ways in which its granules change, and the flag that it is leaving memory. Each
-//! changes the sets of granules together with the counts and lists over all blocks that depend on them.
+//! The transitions of a block: all ways in which its granules change, and the flag that it is
+//! leaving memory. Each changes the sets of granules together with the counts and lists over all
+//! blocks that depend on them.
 //!
 //! | transition | when | `valid` | `dirty` | `flash_valid` | `flash_dirty` |
 //! | --- | --- | --- | --- | --- | --- |
@@ -19,8 +20,9 @@
 //! | [`stays`] | it is used again, or cannot leave | becomes false |
 //! | [`left`] | the block leaves its frame | becomes false |
 //!
-//! Callers outside the parts of [`Tiers`](crate::shard::tiers::Tiers) use the methods that add what follows for the
-//! other parts: `Tiers::release_frame` for [`left`], `Tiers::rescue` and `Tiers::readmit` for [`stays`], `Tiers::outdate` for [`outdated`], and for the records
+//! Callers outside the parts of [`Tiers`](crate::shard::tiers::Tiers) use the methods that add what
+//! follows for the other parts: `Tiers::release_frame` for [`left`], `Tiers::rescue` and
+//! `Tiers::readmit` for [`stays`], `Tiers::outdate` for [`outdated`], and for the records
 //! `FlashTier::set_record`, `FlashTier::logged` and `FlashTier::settled`.
 //!
 //! [`arrived`]: Blocks::arrived
@@ -47,16 +49,16 @@ use crate::shard::frames::Frame;
 impl Blocks {
     // ---- the frame ----
 
-    /// The frame holds these granules, of which the log or the backing store has the same version. The store has
-    /// only an older version of lost granules.
+    /// The frame has received these granules, and the log or the backing store has the same
+    /// version. Lost granules are left out: the store has only an older version of them.
     #[inline]
     pub fn arrived(&mut self, id: EntryId, granules: Granules) {
         let e = &mut self.index[id];
         e.valid |= granules & !e.lost();
     }
 
-    /// A write or zeroing that ends in the cache has changed these granules of the frame. The block enters its
-    /// volume's dirty list as the newest, unless it is in the list.
+    /// A write or zeroing that ends in the cache has changed these granules of the frame. The block
+    /// enters its volume's dirty list as the newest, unless it is in the list.
     #[inline]
     pub fn dirtied(&mut self, context: &mut ShardContext<'_>, id: EntryId, granules: Granules) {
         self.store(context, id, |e| {
@@ -66,8 +68,8 @@ impl Blocks {
         self.list_dirty(id);
     }
 
-    /// A direct write makes what the frame holds of these granules old, or it is unknown which version the backing
-    /// store has.
+    /// A direct write has made the frame's data of these granules old, or it is unknown which
+    /// version the backing store has.
     pub fn outdated(&mut self, id: EntryId, granules: Granules) {
         let e = &mut self.index[id];
         assert!((e.dirty & granules).is_empty(), "direct write over dirty granules");
@@ -75,8 +77,8 @@ impl Blocks {
         assert!(e.dirty.is_empty() || e.holds_record(), "a dirty frame loses granules");
     }
 
-    /// The block leaves memory: it is in no list of the policy any more, and releases its frame when nothing is in
-    /// flight.
+    /// The block leaves memory: it is in no list of the policy any more, and releases its frame
+    /// when nothing is in flight.
     #[inline]
     pub fn leaves(&mut self, id: EntryId) {
         self.index[id].leave();
@@ -93,7 +95,7 @@ impl Blocks {
         self.index[id].stay();
     }
 
-    /// The block leaves its frame, which it returns and which is free.
+    /// The block leaves its frame. Returns the frame, which is now free.
     #[inline]
     pub fn left(&mut self, id: EntryId) -> Frame {
         let e = &mut self.index[id];
@@ -154,8 +156,8 @@ impl Blocks {
         }
     }
 
-    /// The block's record, of which the backing store has all granules, cannot be read. The record remains: until
-    /// its region is free or, in the slots layout, until it is forgotten there.
+    /// The block's record cannot be read, but the backing store has all its granules. The record
+    /// remains until its region is free or, in the slots layout, until it is forgotten on flash.
     pub fn record_unusable(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         self.store(context, id, |e| e.flash_valid = Granules::EMPTY);
     }
@@ -170,8 +172,8 @@ impl Blocks {
 
     // ---- what follows from the granules ----
 
-    /// Changes an entry, and the counts of dirty and lost data that depend on it. All changes of `dirty` and of the
-    /// record's granules come here.
+    /// Changes an entry, and the counts of dirty and lost data that depend on it. All changes of
+    /// `dirty` and of the record's granules go through this function.
     #[inline]
     fn store(
         &mut self,
@@ -210,7 +212,7 @@ impl Blocks {
         }
     }
 
-    /// A volume has a dirty record at `to` instead of `from`.
+    /// Counts a volume's dirty record at `to` instead of `from`.
     fn count_dirty_record(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -241,7 +243,8 @@ impl Blocks {
         }
     }
 
-    /// Removes the block from its volume's dirty list, if it is there: the log or the backing store takes it.
+    /// Removes the block from its volume's dirty list, if it is there: the log or the backing store
+    /// takes it.
     #[inline]
     pub fn unlist_dirty(&mut self, id: EntryId) {
         let e = &mut self.index[id];
@@ -252,8 +255,8 @@ impl Blocks {
         }
     }
 
-    /// The transfer that was to make the block clean has failed: returns it to the dirty list if it
-    /// is dirty.
+    /// Returns the block to the dirty list if it is dirty, because the transfer that was to make it
+    /// clean has failed.
     #[inline]
     pub fn relist_dirty(&mut self, id: EntryId) {
         if !self.index[id].dirty.is_empty() {

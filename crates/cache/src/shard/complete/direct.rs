@@ -1,4 +1,5 @@
-//! The end of writes to the backing store that bypass flash: of frames, and of requests' bytes.
+//! The end of writes to the backing store that bypass flash: from frames, and from requests'
+//! buffers.
 
 use forebay_effect::{Effect, Outcome, Place};
 
@@ -7,8 +8,8 @@ use crate::shard::transfer::{Transfer, TransferKind};
 use crate::shard::{Shard, ShardContext};
 use crate::slab::{RequestIndex, TransferIndex};
 
-/// A step of a direct write has ended well: continues a destage in parts whose frame has more dirty
-/// granules, or returns false.
+/// A step of a direct write has succeeded: continues a destage in parts if its frame has more dirty
+/// granules. Otherwise returns false.
 pub(super) fn goes_on(shard: &mut Shard, context: &mut ShardContext<'_>, t: TransferIndex) -> bool {
     let Tiers { transfers, blocks, .. } = &mut shard.tiers;
     let Transfer { kind, key, .. } = transfers[t];
@@ -19,7 +20,7 @@ pub(super) fn goes_on(shard: &mut Shard, context: &mut ShardContext<'_>, t: Tran
     transfers.destage_step(blocks, context, t, frame)
 }
 
-/// A frame's dirty granules are on the backing store, or could not be written.
+/// Called when a frame's dirty granules are on the backing store, or could not be written.
 pub(super) fn destaged(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,
@@ -29,7 +30,8 @@ pub(super) fn destaged(
     let key = shard.tiers.transfers[t].key;
     let to_log = context.flash.logs(key) && !context.flash.is_closed();
     if !context.flash.logs(key) {
-        // A failed destage of a block that flash can hold instead obstructs no request, so it is not counted.
+        // A failed destage of a block that flash can hold instead obstructs no request, so it is
+        // not counted.
         shard.tiers.room.note_destage(result.is_ok());
     }
     shard.waiting.end_applied(&mut shard.tiers.transfers[t].waiters, context, result);
@@ -48,7 +50,7 @@ pub(super) fn destaged(
             }
         }
         if result.is_err() && to_log {
-            // Flash takes it after all; at once if a flush waits for it.
+            // Flash takes the block instead, at once if a flush waits for it.
             if tiers.blocks[id].is_flushing() {
                 tiers.blocks[id].want_append();
             }
@@ -58,7 +60,7 @@ pub(super) fn destaged(
     });
 }
 
-/// A request's bytes are on the backing store, or could not be written.
+/// Called when a request's bytes are on the backing store, or could not be written.
 pub(super) fn direct_written(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,
@@ -97,8 +99,8 @@ mod tests {
 
     use crate::{Cache, CacheConfig, Open, VolumeConfig, WritePolicy};
 
-    /// A run of blocks, two parts of a block, more blocks than memory has, zeroes over blocks with and
-    /// without an entry, and flushes.
+    /// A run of blocks, two parts of a block, more blocks than memory has, zeroes over blocks with
+    /// and without an entry, and flushes.
     const REQUESTS: [(Op, u64, u64); 9] = [
         (Op::Write, 0, 8192),
         (Op::Write, 8192, 512),

@@ -8,7 +8,7 @@ use crate::shard::tiers::Tiers;
 use crate::shard::{Shard, ShardContext};
 use crate::slab::{StretchIndex, TransferIndex};
 
-/// The read of a record to be destaged has ended without usable data.
+/// Called when the read of a record to be destaged has ended without usable data.
 pub(super) fn record_unread(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,
@@ -23,7 +23,8 @@ pub(super) fn record_unread(
     }
 }
 
-/// A write to the backing store has ended: of a part of a record, or of one or more whole records.
+/// Called when a write to the backing store has ended: of a part of a record, or of one or more
+/// whole records.
 pub(super) fn record_written(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,
@@ -44,7 +45,8 @@ pub(super) fn record_written(
     }
 }
 
-/// The record is on the backing store, or is not needed there, or stays dirty.
+/// Ends the transfer of a record that is on the backing store, or is not needed there, or stays
+/// dirty.
 fn end_record(shard: &mut Shard, context: &mut ShardContext<'_>, t: TransferIndex, written: bool) {
     if written {
         let tiers = &mut shard.tiers;

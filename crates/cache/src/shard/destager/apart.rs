@@ -11,15 +11,15 @@ use crate::shard::tiers::Tiers;
 use crate::shard::transfer::TransferKind;
 use crate::volume_set::VolumeSet;
 
-/// See the module.
+/// The writes to late stores; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct ApartWrites {
-    /// Volumes that are apart. `LateWrites` of the cleaner has them too, and what becomes of each; it
-    /// checks that all shards agree with it.
+    /// Volumes that are apart. `LateWrites` of the cleaner has the same ones, and the state of
+    /// each; it checks that all shards agree with it.
     volumes: VolumeSet,
-    /// Volumes that are apart of which a write has failed.
+    /// Volumes among them to which a write has failed.
     failed: VolumeSet,
-    /// The error of the last one.
+    /// The error of the last failed write.
     error: IoError,
     /// Chosen records of these volumes that have been looked at. Not all of them were begun.
     keys: Vec<BlockKey>,
@@ -28,7 +28,7 @@ pub(crate) struct ApartWrites {
 }
 
 impl ApartWrites {
-    /// With memory for the keys of two regions of `region_pages` pages.
+    /// Has memory for the keys of two regions of `region_pages` pages.
     pub(super) fn new(region_pages: u32) -> ApartWrites {
         let keys = Vec::with_capacity(2 * region_pages as usize);
         let (volumes, failed) = (VolumeSet::EMPTY, VolumeSet::EMPTY);
@@ -50,18 +50,18 @@ impl ApartWrites {
         self.volumes
     }
 
-    /// Which of these volumes a write has failed to, and the error of the last one.
+    /// The volumes among these to which a write has failed, and the error of the last failed write.
     pub fn failed(&self, volumes: VolumeSet) -> (VolumeSet, IoError) {
         (self.failed & volumes, self.error)
     }
 
-    /// A write to the block's volume has failed.
+    /// Notes that a write to the block's volume has failed.
     pub(super) fn note_failed(&mut self, key: BlockKey, error: IoError) {
         self.failed |= VolumeSet::only(key.volume());
         self.error = error;
     }
 
-    /// The job continues without these volumes, of which it has looked at the records `keys`.
+    /// The job continues without these volumes. It has looked at the records of the blocks `keys`.
     pub(super) fn add(
         &mut self,
         tiers: &mut Tiers,
@@ -76,8 +76,8 @@ impl ApartWrites {
         self.error = error.unwrap_or(self.error);
         self.keys.extend(keys);
         self.volumes |= volumes;
-        // A record whose newer version is being appended must not be marked as destaged when its write ends: from the
-        // end of the job its cell may hold that newer version.
+        // A record whose newer version is being appended must not be marked as destaged when its
+        // write ends: from the end of the job its cell may hold that newer version.
         for t in tiers.transfers.keys() {
             let transfer = tiers.transfers.get(t).filter(|transfer| volumes.has(transfer.key));
             let Some(transfer) = transfer else { continue };
@@ -90,9 +90,9 @@ impl ApartWrites {
         }
     }
 
-    /// All writes of these volumes have ended, and the records destaged to the `synced` ones are
-    /// clean. Stops at the budget of the call; returns whether everything was done. Call it with the
-    /// same volumes until then.
+    /// Called when all writes of these volumes have ended: marks the records destaged to the
+    /// `synced` ones clean. Stops at the budget of the call; returns whether everything was done.
+    /// Call it with the same volumes until then.
     pub fn mark_clean(
         &mut self,
         tiers: &mut Tiers,
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(*parted, [1, 4].map(|block| BlockKey::new(Volume(1), block)));
     }
 
-    /// A write of one record begins and ends.
+    /// Begins and ends a write of one record.
     fn write(cache: &mut Cache, key: BlockKey, result: Outcome) {
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
         let (from, position) = (Frame::NONE, Position::NONE);

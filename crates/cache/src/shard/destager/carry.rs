@@ -8,10 +8,10 @@
 //! So the log keeps an entry without a payload at its head. This entry is carried on in the same
 //! way whenever the log wraps around, until the block is written.
 //!
-//! Clean records that were read from flash often are *inserted again*: by the same steps, but for
+//! Clean records that were read from flash often are *reinserted*: by the same steps, but for
 //! another reason and under other rules. No request waits for them, and the log takes them only
-//! where there is room to spare. At most half a region is inserted again, so that each reclaimed
-//! region makes room.
+//! where there is room to spare. At most half a region is reinserted, so that each reclaimed region
+//! makes room.
 
 use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};
@@ -30,7 +30,7 @@ use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
 
-/// Records looked at in one step, of those that are being carried on or can be.
+/// Number of records that one step looks at, counting only those that are being carried or can be.
 const CARRY_WINDOW: usize = 64;
 
 /// The state of carrying on a region's records.
@@ -55,10 +55,10 @@ enum Purpose {
     Reinsert,
 }
 
-/// A record that may be inserted again, in the order in which records are taken.
+/// A record that may be reinserted. The order is that in which records are taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Hot {
-    /// The lower, the more the record is worth, if that decides.
+    /// The lower, the more the record is worth; 0 if worth does not decide.
     rank: u8,
     position: Position,
     key: BlockKey,
@@ -66,11 +66,11 @@ struct Hot {
     pages: u16,
 }
 
-/// The records being carried on, or inserted again. Those that the log has not taken yet, when it
-/// fails, end after the cleaning.
+/// The records being carried on or reinserted. If the log fails, the records that it has not taken
+/// yet end after the cleaning.
 #[derive(Debug)]
 pub(super) struct Carrying {
-    /// Records to be inserted again; the first to be taken is last.
+    /// Records to be reinserted; the first to be taken is last.
     hot: Vec<Hot>,
     sorting: Sorting<Hot>,
     /// Why the blocks of the batch are appended again.
@@ -79,7 +79,7 @@ pub(super) struct Carrying {
     blocks: Vec<BlockKey>,
     /// Records that are being read.
     reads: u32,
-    /// The log takes no records any more: it has failed, or a stop has closed it.
+    /// Whether the log takes no more records: it has failed, or a stop has closed it.
     refused: bool,
 }
 
@@ -136,8 +136,8 @@ impl Destager {
         };
         let together = most.min(left.len());
         let enough = self.carrying.blocks.len() >= together.max(1) || unread;
-        // If fewer blocks are ready, other transfers hold the frames or the blocks, and will give them back. Only
-        // notes of losses need places that the carrying itself holds: then it does not wait for more.
+        // If fewer blocks are ready, other transfers hold the frames or the blocks. Only notes of
+        // losses need places that the carrying itself holds: then it does not wait for more.
         let cramped = !self.carrying.blocks.is_empty() && !tiers.transfers.may_be_loose();
         let closes = self.carrying.reads == 0 && (enough || cramped);
         if let Some(log) = context.log.get_mut().filter(|_| closes) {
@@ -146,18 +146,18 @@ impl Destager {
         state
     }
 
-    /// A record of another shard could not be read: the region will not be freed. What is being carried ends, and
-    /// no more records are taken up. Returns whether this was not known.
+    /// A record of another shard could not be read: the region will not be freed. Appends in
+    /// progress end, and no more are begun. Returns whether this shard did not know that.
     pub fn carry_no_more(&mut self) -> bool {
         !core::mem::replace(self.state.unread(), true)
     }
 
-    /// The cleaning no longer appends records of this region again: all that it could are done, or the log has failed.
+    /// Ends appending for this region: all that is possible is done, or the log has failed.
     pub fn append_end(&mut self) {
         self.state.enter(DestagerState::Idle);
     }
 
-    /// Begins to choose which clean records of a region are inserted again: those worth most, in at
+    /// Begins to choose which clean records of a region are reinserted: those worth most, in at
     /// most `pages` pages of the log.
     pub fn reinsert_choose(&mut self, tiers: &mut Tiers, region: RegionIndex, pages: u32) {
         self.state.enter(DestagerState::Picking(Picking { phase: PickPhase::Collecting, pages }));
@@ -173,7 +173,7 @@ impl Destager {
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
     ) -> Option<u32> {
-        // Without a log, no record can be inserted again.
+        // Without a log, no record can be reinserted.
         let Some(log) = context.log.get() else { return Some(0) };
         let geometry = log.geometry();
         let Carrying { hot, sorting, .. } = &mut self.carrying;
@@ -201,7 +201,7 @@ impl Destager {
         }
         if *phase == PickPhase::Ranking {
             *pages = take_best(hot, *pages, reinsertions(tiers, geometry) as u32);
-            // The chosen records are read in the order of the log, so that neighbours are read one after the other.
+            // The chosen records are read in the order of the log, neighbours one after the other.
             hot.iter_mut().for_each(|hot| hot.rank = 0);
             sorting.begin();
             *phase = PickPhase::Ordering;
@@ -209,14 +209,14 @@ impl Destager {
                 return None;
             }
         }
-        // The first to be taken last.
+        // The record to be taken first comes last.
         hot.reverse();
         let pages = *pages;
         self.state.enter(DestagerState::Reinserting { closed: false });
         Some(pages)
     }
 
-    /// Continues inserting the chosen records again.
+    /// Continues to reinsert the chosen records.
     pub fn reinsert_step(
         &mut self,
         tiers: &mut Tiers,
@@ -240,7 +240,7 @@ impl Destager {
         }
         if carrying.blocks.is_empty() {
             if !carrying.hot.is_empty() {
-                // Other transfers hold the frames, and will give them back.
+                // Other transfers hold the frames, and will return them.
                 return CarryState::Busy;
             }
             return CarryState::Done;
@@ -253,14 +253,14 @@ impl Destager {
         CarryState::Busy
     }
 
-    /// The log takes no records any more.
+    /// The log has refused a record, and takes no more.
     pub fn carry_refused(&mut self, tiers: &Tiers, t: TransferIndex) {
         let key = tiers.transfers[t].key;
         self.carrying.blocks.retain(|&carried| carried != key);
         self.carrying.refused = true;
     }
 
-    /// The log has no room to spare for a record, nor for any other that was to be inserted again.
+    /// The log has no room to spare for a record, nor for any other that was to be reinserted.
     pub fn reinsertion_refused(
         &mut self,
         tiers: &Tiers,
@@ -307,8 +307,8 @@ impl Destager {
         true
     }
 
-    /// The log has the record now, at another position, unless a newer record has replaced it:
-    /// returns the regions of both.
+    /// The log has written the record at another position. Returns the regions of both positions,
+    /// unless a newer record has replaced it or it was reinserted.
     pub fn carried(
         &mut self,
         tiers: &mut Tiers,
@@ -348,9 +348,8 @@ impl Carrying {
         context.log.get().filter(|_| !context.flash.is_lost() && !self.refused)
     }
 
-    /// Carries on as many remaining records as possible now, and forgets those that no longer
-    /// exist: as many as fill a few batches, or all if they do not obstruct each other. If a record was
-    /// `unread`, none is taken up.
+    /// Carries on as many of the remaining records as possible now, up to a window of a few
+    /// batches, and drops records that no longer need it. If a record was `unread`, begins none.
     fn carry_some(
         &mut self,
         tiers: &mut Tiers,
@@ -418,7 +417,7 @@ impl Carrying {
     }
 }
 
-/// Records that are inserted again together: half the frames that they pass through, so that other
+/// Number of records that are reinserted together: at most half the bounce frames, so that other
 /// transfers find some.
 fn reinsertions(tiers: &Tiers, geometry: &Geometry) -> usize {
     let most =
@@ -441,9 +440,9 @@ fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
     taken
 }
 
-/// Whether the block's record may be inserted again: it is clean, is all the cached data of the
-/// block, and no transfer is in progress. A block in memory is appended again when it leaves, if it
-/// is still worth keeping.
+/// Whether the block's record may be reinserted: it is clean, is all the cached data of the block,
+/// and no transfer is in progress. A block in memory is appended when it leaves, if it is still
+/// worth keeping.
 fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     let idle = e.transfer().is_none() && e.frame().is_none();
     (idle || sabotage.is(Bug::ReinsertedOverNewer))
@@ -453,9 +452,10 @@ fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
 }
 
 /// Whether the block's record can be carried on now, by a transfer of its `own`. It can while a
-/// newer record of the block waits for a batch: carried records come first in the log. It must not
-/// once the newer record is in a batch: its entry would come later and void the newer record. It
-/// then need not either, since the newer record replaces the old one when the batch is written.
+/// newer record of the block waits for a batch, because carried records precede it in the log. It
+/// must not once the newer record is in a batch: the carried entry would come later and void the
+/// newer record. It then need not be carried either, since the newer record replaces it when the
+/// batch is written.
 fn comes_before(
     tiers: &Tiers,
     context: &ShardContext<'_>,
@@ -494,7 +494,7 @@ fn hand_on(
     }
 }
 
-/// Whether the carried entry only says that the record is lost.
+/// Whether the carried entry only notes that the record is lost.
 pub(super) fn is_lost(e: &Entry) -> bool {
     e.owed().is_empty() || e.is_unreadable()
 }

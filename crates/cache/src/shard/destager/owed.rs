@@ -10,26 +10,26 @@ use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
 
-/// The cost of carrying a region on.
+/// The cost of carrying on the records of a region.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Owed {
-    /// Blocks that would newly be lost.
+    /// Number of blocks that would become lost.
     pub lost: u64,
-    /// Pages of the log, at most.
+    /// Number of pages of the log, at most.
     pub pages: u64,
 }
 
 /// At most 1/4 of the blocks that flash can hold may be lost ones.
 const LOST_SHARE: u32 = 4;
 
-/// Records in a batch that is carried on, if there are as many frames: batches are large enough
-/// that their headers do not fill the reserved regions.
+/// Number of records in a carried batch, if there are as many bounce frames: large enough that the
+/// headers of batches do not fill the reserved regions.
 const CARRY_BATCH: usize = 16;
 
-/// The cost if all dirty records in the region are carried on; `None` if that is not allowed:
-/// because a record has to be destaged, since its volume is not one of `carried`, or because too
-/// many blocks are lost. A lost block keeps its index entry, and other blocks need entries too. If a cleaning
-/// `settles`, records destaged to other volumes are about to be clean.
+/// The cost of carrying on all dirty records in the region. `None` if that is not allowed: a record
+/// has to be destaged, because its volume is not in `carried`, or too many blocks would be lost. (A
+/// lost block keeps its index entry, and other blocks need entries, too.) `settles`: records
+/// destaged to other volumes are about to become clean.
 pub(crate) fn needs(
     shard: &Shard,
     region: RegionIndex,
@@ -47,7 +47,7 @@ pub(crate) fn needs(
             continue;
         }
         if is_lost(e) {
-            // Each may come to stand in a batch of its own.
+            // Each may end up in a batch of its own.
             owed.pages += 1;
             owed.lost += u64::from(!e.owed().is_empty() && e.lost_on_flash().is_empty());
         } else if carries {
@@ -57,7 +57,7 @@ pub(crate) fn needs(
             return None;
         }
     }
-    // With the headers of batches, and what may be left at the end of a region.
+    // Adds the headers of batches, and the pages that may stay unused at the end of a region.
     owed.pages += records.div_ceil(together(tiers, geometry) as u64) + 2;
     let most = tiers.flash.entries() / LOST_SHARE;
     (owed.lost == 0 || tiers.blocks.lost() + owed.lost as u32 <= most).then_some(owed)
@@ -86,7 +86,8 @@ pub(crate) fn is_unreadable(shard: &Shard, region: RegionIndex) -> bool {
 pub(crate) fn has_ready(shard: &Shard, region: RegionIndex, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
     tiers.blocks.region_has_dirty(region, |e: &Entry| {
-        // A record can also be destaged during an append of its block, since the append may itself wait for room.
+        // A record can also be destaged during an append of its block, since the append may itself
+        // wait for room.
         let append =
             |t: TransferIndex| matches!(tiers.transfers[t].kind, TransferKind::Append { .. });
         let free = e.transfer().is_none_or(append) && !e.is_tried();

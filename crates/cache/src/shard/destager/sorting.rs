@@ -2,16 +2,16 @@
 
 use crate::budget::CallBudget;
 
-/// Items sorted at once at the beginning.
+/// Length of the runs that are sorted at once at the beginning.
 const RUN: usize = 64;
-/// Items sorted or merged at the cost of one step, which is that of looking up a record in the
-/// index.
+/// Number of items sorted or merged at the cost of one step, which is that of looking up a record
+/// in the index.
 const ITEMS_A_STEP: usize = 16;
 
 /// A sort in progress, of items that the caller holds.
 #[derive(Debug)]
 pub(crate) struct Sorting<T> {
-    /// The output of the current merge so far, then of the whole.
+    /// The output of the current merge.
     merged: Vec<T>,
     /// Runs of `2 * width` items are sorted before `at`, and runs of `width` from there on. 0: runs
     /// of [`RUN`] before `at`, and nothing from there on.
@@ -29,7 +29,7 @@ impl<T: Ord + Copy> Sorting<T> {
         (self.merged.capacity() * size_of::<T>()) as u64
     }
 
-    /// A sort begins, of items in any order.
+    /// Begins to sort items in any order.
     pub fn begin(&mut self) {
         (self.width, self.at) = (0, 0);
     }
@@ -80,7 +80,8 @@ impl<T: Ord + Copy> Sorting<T> {
 mod tests {
     use super::*;
 
-    /// Items of all lengths around those of runs, with repetitions, against the sort of the library.
+    /// Items of all lengths around those of runs, with repetitions, against the sort of the
+    /// library.
     #[test]
     fn a_sort_in_steps_sorts_whatever_a_step_may_cost() {
         let mut x = 1_u64;

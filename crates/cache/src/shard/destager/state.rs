@@ -14,8 +14,9 @@
 //! | `CarryingOn`, `Reinserting` | [`Destager::append_end`](super::Destager::append_end) | `Idle` |
 //!
 //! The cleaning is the same in all shards, but a shard may reach a state earlier than another. A
-//! step that a shard has already taken may therefore be called again: `choose_step` of `Chosen`, and
-//! `end` of `Idle`. Any other call that does not fit the state is a bug of the caller, and panics.
+//! step that a shard has already taken may therefore be called again: `choose_step` of `Chosen`,
+//! and `end` of `Idle`. Any other call that does not fit the state is a bug of the caller, and
+//! panics.
 //!
 //! Two kinds of work outlast the state in which they began: writes to late stores (`apart.rs`), and
 //! appends of carried records after the log has failed (`carry.rs`).
@@ -26,10 +27,10 @@ use forebay_flash::BlockKey;
 
 use crate::volume_set::VolumeSet;
 
-/// What the destager of a shard does. See the module.
+/// What the destager of a shard is doing. See the module documentation.
 #[derive(Debug)]
 pub(super) enum DestagerState {
-    /// Nothing.
+    /// The destager does nothing.
     Idle,
     /// It chooses the records to clean.
     Choosing(Choosing),
@@ -42,31 +43,31 @@ pub(super) enum DestagerState {
     Writing(Job),
     /// The stores are synced: the chosen records before `at` are marked clean already.
     Settling { at: usize },
-    /// It carries on what a region still owes.
+    /// It carries on the records that a region still owes.
     CarryingOn {
-        /// A record could not be read, here or in another shard: no more are taken up.
+        /// Whether a record could not be read, here or in another shard: no more are begun.
         unread: bool,
     },
-    /// It chooses the clean records to insert again.
+    /// It chooses the clean records to reinsert.
     Picking(Picking),
-    /// It inserts them again, batch by batch.
+    /// It reinserts them, batch by batch.
     Reinserting {
-        /// The current batch has been closed.
+        /// Whether the current batch has been closed.
         closed: bool,
     },
 }
 
 impl DestagerState {
-    /// Goes on to the next state.
+    /// Enters the next state.
     ///
     /// # Panics
-    /// If that may not follow.
+    /// If `next` may not follow the present state.
     pub fn enter(&mut self, next: DestagerState) {
         assert!(self.leads_to(&next), "a destager goes from {self:?} to {next:?}");
         *self = next;
     }
 
-    /// The table of the module.
+    /// Whether `next` may follow: the table in the module documentation.
     fn leads_to(&self, next: &DestagerState) -> bool {
         use DestagerState::{
             CarryingOn, Choosing, Chosen, Idle, Picking, Reinserting, Settling, Writing,
@@ -126,14 +127,15 @@ impl DestagerState {
         }
     }
 
-    /// A record that was to be carried on could not be read. (It may be one that was left to a log that has failed.)
+    /// Notes that a record to be carried on could not be read. (Its append may have begun in an
+    /// earlier state, before the log failed.)
     pub fn note_unread(&mut self) {
         if let DestagerState::CarryingOn { unread } = self {
             *unread = true;
         }
     }
 
-    /// The choice of the records to insert again.
+    /// The choice of the records to reinsert.
     pub fn picking(&mut self) -> &mut Picking {
         match self {
             DestagerState::Picking(picking) => picking,
@@ -141,7 +143,7 @@ impl DestagerState {
         }
     }
 
-    /// Whether the batch that is inserted again has been closed.
+    /// Whether the current batch of reinserted records has been closed.
     pub fn closed(&mut self) -> &mut bool {
         match self {
             DestagerState::Reinserting { closed } => closed,
@@ -155,7 +157,7 @@ impl DestagerState {
     }
 }
 
-/// The records to clean are being chosen.
+/// The choice, in progress, of the records to clean.
 #[derive(Debug)]
 pub(super) struct Choosing {
     /// Volumes of which no records are chosen.
@@ -164,7 +166,7 @@ pub(super) struct Choosing {
     pub volumes: VolumeSet,
 }
 
-/// The phase of choosing the records to insert again.
+/// The phase of choosing the records to reinsert.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PickPhase {
     Collecting,
@@ -174,7 +176,7 @@ pub(super) enum PickPhase {
     Ordering,
 }
 
-/// The records to insert again are being chosen.
+/// The choice, in progress, of the records to reinsert.
 #[derive(Debug)]
 pub(super) struct Picking {
     pub phase: PickPhase,
@@ -182,25 +184,27 @@ pub(super) struct Picking {
     pub pages: u32,
 }
 
-/// Chosen records are being written to their stores.
+/// The writing, in progress, of the chosen records to their stores.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// The next busy record to look at. `None`: their turn has not come. It comes whenever nothing
-    /// is in flight.
+    /// The next busy record to look at; `None` until the busy records have their turn, which comes
+    /// whenever nothing is in flight.
     pub retry: Option<usize>,
     /// Volumes whose next record waits for bounce frames.
     pub starved: VolumeSet,
-    /// A dirty record could not be read from flash. It stays dirty; the others continue.
+    /// Whether a dirty record could not be read from flash. It stays dirty; the others continue.
     pub unreadable: bool,
     /// The error of the last write that failed, of a volume in `failing`.
     error: Option<IoError>,
-    /// Volumes to which a write failed and from which the job has not parted.
+    /// Volumes to which a write failed and which are still part of the job.
     failing: VolumeSet,
-    /// Volumes to which a write failed, and those to be left out: no more writes to them are tried.
+    /// Volumes to which a write failed, and volumes to be left out: the job tries no more writes to
+    /// them.
     failed: VolumeSet,
     /// Volumes written to.
     volumes: VolumeSet,
-    /// There are several volumes: each may take at most three quarters of the places and frames.
+    /// Whether there are several volumes: each may take at most three quarters of the places and
+    /// frames.
     several: bool,
     /// Volumes whose stores are known to be late: each may take at most half.
     late: VolumeSet,
@@ -237,21 +241,21 @@ impl Job {
         self.failed.has(key)
     }
 
-    /// A write to the volume has begun.
+    /// Notes that a write to the volume has begun.
     pub fn note_begun(&mut self, volume: Volume) {
         self.volumes.insert(volume);
     }
 
-    /// A write to the volume has failed.
+    /// Notes that a write to the volume has failed.
     pub fn note_failed(&mut self, volume: Volume, error: IoError) {
         self.failed.insert(volume);
         self.failing.insert(volume);
         self.error = Some(error);
     }
 
-    /// Continues without these volumes. Returns those of them that no writes were tried to any more,
-    /// and the error of the last write that failed, of any volume. If writes failed only to these
-    /// volumes, the error counts when they settle, and not for the job.
+    /// Continues without these volumes. Returns those of them to which no more writes were tried
+    /// already, and the error of the last failed write to any volume. If writes failed only to
+    /// these volumes, the error counts when they settle, and not for the job.
     pub fn part(&mut self, volumes: VolumeSet) -> (VolumeSet, Option<IoError>) {
         let failed = self.failed & volumes;
         self.failed |= volumes;
@@ -307,7 +311,7 @@ mod tests {
         cell.split('`').skip(1).step_by(2)
     }
 
-    /// Goal: the table of the module tells the truth. Method: all pairs of states.
+    /// Goal: the table in the module documentation is correct. Method: all pairs of states.
     #[test]
     fn a_state_leads_where_the_table_says_and_nowhere_else() {
         let rows = include_str!("state.rs").lines().filter_map(|line| line.strip_prefix("//! | `"));

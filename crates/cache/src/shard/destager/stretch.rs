@@ -44,13 +44,13 @@ pub(super) type Member = (EntryId, bool, Option<Frame>);
 /// less.
 pub(crate) struct Unread {
     pub overtaken: bool,
-    /// Or [`StretchIndex::NONE`].
+    /// The stretch, or [`StretchIndex::NONE`].
     pub stretch: StretchIndex,
 }
 
 /// The state of a chosen record.
 enum RecordState {
-    /// It is no longer the newest, or no longer dirty.
+    /// The record is no longer the newest, or no longer dirty.
     NotOwed,
     /// Another transfer of its block is in progress.
     Busy,
@@ -59,7 +59,7 @@ enum RecordState {
 }
 
 impl Writes {
-    /// Starts to write the next records; false if other transfers must end first.
+    /// Starts to write the next records. Returns false if other transfers must end first.
     pub(super) fn next(
         &mut self,
         tiers: &mut Tiers,
@@ -71,8 +71,8 @@ impl Writes {
         let (key, position) = chosen[at];
         let state = state_of(tiers, job, key, position);
         let RecordState::Ready { id, appending } = state else {
-            // The budget is not charged for another look at a busy block: a call that has used up its budget is
-            // repeated at once, and the block would still be busy.
+            // The budget is not charged for another look at a busy block: a call that has used up
+            // its budget is repeated at once, and the block would still be busy.
             let first_time = part.is_some();
             if first_time && !context.budget.take() {
                 return false;
@@ -89,7 +89,7 @@ impl Writes {
             self.destage_parts(tiers, context, job, (id, appending))
         };
         if taken == 0 {
-            // Other volumes may need no frames.
+            // Records of other volumes may need no bounce frames.
             job.starved.insert(key.volume());
             return part.is_some();
         }
@@ -98,8 +98,8 @@ impl Writes {
         true
     }
 
-    /// Starts to write the first of these records and those that follow its block; returns their
-    /// number, 0 if bounce frames are lacking.
+    /// Starts to write the first of these records and those of the blocks that follow it. Returns
+    /// their number; 0 if there are too few bounce frames.
     fn destage_stretch(
         &mut self,
         tiers: &mut Tiers,
@@ -174,7 +174,7 @@ impl Writes {
         }
     }
 
-    /// The record is in its bounce frame and continues to the backing store.
+    /// Called when the record is in its bounce frame; it continues to the backing store.
     pub fn record_read(
         &mut self,
         tiers: &mut Tiers,
@@ -221,8 +221,9 @@ impl Writes {
             let (newer, there) =
                 (!(e.owed() & e.dirty()).is_empty(), (e.owed() & !e.valid()).is_empty());
             if newer && context.flash.logs(key) {
-                // What is newer has to be on flash before it is on the backing store: the next start may find
-                // the record whole, and then it would count as clean. A newer one takes its place.
+                // Newer data must be on flash before it is on the backing store: the next start may
+                // be able to read the record, which would then count as clean. So a newer record
+                // replaces it first.
                 tiers.blocks[id].want_append();
             } else if let (true, Some(frame)) = (there, e.frame()) {
                 self.destage_from_frame(tiers, context, t, frame);
@@ -273,7 +274,7 @@ impl Writes {
         }
     }
 
-    /// One of the stretch's reads has ended.
+    /// Called when one of the stretch's reads has ended.
     pub fn stretch_read(
         &mut self,
         tiers: &mut Tiers,
@@ -300,7 +301,7 @@ impl Writes {
         tiers.transfers[before].next = next;
     }
 
-    /// All data is here: one write for each part without a gap.
+    /// All data is in frames: issues one write for each part without a gap.
     fn write_stretch(
         &mut self,
         tiers: &mut Tiers,
@@ -316,8 +317,8 @@ impl Writes {
         self.write_ended(key);
     }
 
-    /// Writes the records that follow `first` without a gap; returns the transfer after that, or
-    /// [`TransferIndex::NONE`].
+    /// Writes `first` and the records that follow it without a gap. Returns the transfer after
+    /// these, or [`TransferIndex::NONE`].
     fn write_part(
         &mut self,
         tiers: &mut Tiers,
@@ -354,7 +355,8 @@ impl Writes {
         after
     }
 
-    /// Starts to write one record's dirty granules, run by run; 0 without a bounce frame.
+    /// Starts to write one record's dirty granules, run by run. Returns 1, or 0 if it lacks a
+    /// bounce frame.
     fn destage_parts(
         &mut self,
         tiers: &mut Tiers,
@@ -391,10 +393,11 @@ pub(super) fn is_owed(tiers: &Tiers, job: &Job, id: EntryId, position: Position)
     !e.owed().is_empty() && !tried && e.position() == Some(position)
 }
 
-/// A block whose newer version is being appended is not waited for: that append may itself wait for
-/// the region to become free. Its record is destaged *during* the append. Nothing can overtake it:
-/// a later job destages the newer version, and until then these granules are not read from the
-/// backing store, because the newer record holds them all.
+/// The state of a chosen record. A job does not wait for a block whose newer version is being
+/// appended: that append may itself wait for the region to become free. The block's record is
+/// destaged *during* the append. Nothing can overtake it: a later job destages the newer version,
+/// and until then these granules are not read from the backing store, because the newer record
+/// holds them all.
 fn state_of(tiers: &Tiers, job: &Job, key: BlockKey, position: Position) -> RecordState {
     match tiers.blocks.find(key) {
         Some(id) if is_owed(tiers, job, id, position) => match tiers.blocks[id].transfer() {
@@ -415,7 +418,7 @@ fn frame_of_record(tiers: &Tiers, id: EntryId, appending: bool) -> Option<Frame>
     e.frame().filter(|_| same)
 }
 
-/// A transfer of the block's record, from a frame or through a bounce frame.
+/// Starts a transfer of the block's record, from a frame or through a bounce frame.
 fn start_record(
     transfers: &mut Transfers,
     blocks: &mut Blocks,

@@ -17,22 +17,23 @@ use crate::shard::tiers::Tiers;
 use crate::slab::{Slab, StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
 
-/// See the module.
+/// The writes of the chosen records; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Writes {
     /// The chosen records of each volume that have not been looked at.
     pub(super) parts: Vec<ChosenRecords>,
     /// The chosen records that were busy with other transfers and must be retried.
     pub(super) busy: Vec<u32>,
-    /// Writes in flight at a time.
+    /// Largest number of writes in flight at a time.
     depth: u32,
-    /// Writes in flight, including those that still wait for their bytes.
+    /// Number of writes in flight, including those that still wait for their bytes.
     all: u32,
-    /// The writes of each volume in flight, their bounce frames, and the writes that the job has begun.
+    /// For each volume: writes in flight, their bounce frames, and the writes that the job has
+    /// begun.
     in_flight: PerVolume<u32>,
     frames: PerVolume<u32>,
     begun: PerVolume<u32>,
-    /// Records that are being read from flash for writes in flight.
+    /// Number of records being read from flash for writes in flight.
     reading: u32,
     /// Volumes for whose writes the job does not wait.
     pub apart: ApartWrites,
@@ -50,7 +51,7 @@ pub(super) struct ChosenRecords {
 }
 
 impl Writes {
-    /// For regions of `region_pages` pages, and at most `depth` writes at a time.
+    /// For regions of `region_pages` pages, and at most `depth` writes in flight at a time.
     pub(super) fn new(region_pages: u32, depth: u32) -> Writes {
         Writes {
             parts: Vec::with_capacity(VOLUMES_MAX),
@@ -75,7 +76,7 @@ impl Writes {
 
     // ---- a job ----
 
-    /// A job begins to write the chosen records, which are sorted by address.
+    /// Begins the writes of a job for the chosen records, which are sorted by address.
     pub(super) fn begin(&mut self, chosen: &[(BlockKey, Position)]) {
         self.cut();
         self.begun.fill(0);
@@ -109,8 +110,8 @@ impl Writes {
                 let (key, position) = chosen[at as usize];
                 tiers.blocks.find(key).is_some_and(|id| is_owed(tiers, job, id, position))
             });
-            // Those that are still busy call again when they no longer are. Some may have done so while others
-            // were in flight.
+            // Records that are still busy cause another step when they no longer are. Some may have
+            // done so while others were in flight.
             if self.busy.is_empty() || all_tried {
                 break true;
             }
@@ -122,15 +123,15 @@ impl Writes {
         }
     }
 
-    /// No more of the chosen records are begun.
+    /// Begins no more of the chosen records.
     pub(super) fn cut(&mut self) {
         self.parts.clear();
         self.busy.clear();
     }
 
     /// The next chosen record to look at, and its part: first all, volume by volume; then, whenever
-    /// nothing is in flight, those that were busy. During an append, a record in flight cannot be distinguished from a
-    /// ready one.
+    /// nothing is in flight, those that were busy. During an append, a record in flight cannot be
+    /// distinguished from a ready one.
     pub(super) fn at(&self, tiers: &Tiers, job: &Job) -> Option<(usize, Option<usize>)> {
         // The volume with the fewest writes in flight comes first.
         let startable = |&(_, part): &(usize, &ChosenRecords)| {
@@ -147,7 +148,7 @@ impl Writes {
         self.busy.get(retry).map(|&at| (at as usize, None))
     }
 
-    /// Leaves `count` records behind: begun, busy, or no longer owed.
+    /// Moves past `count` records, which are begun, busy, or no longer owed.
     pub(super) fn advance(&mut self, job: &mut Job, part: Option<usize>, count: usize) {
         if let Some(part) = part {
             self.parts[part].at += count;
@@ -160,7 +161,7 @@ impl Writes {
         }
     }
 
-    /// Writes in flight that the job waits for.
+    /// Number of writes in flight that the job waits for.
     pub(super) fn in_flight(&self) -> u32 {
         self.all - self.in_flight_apart()
     }
@@ -174,8 +175,8 @@ impl Writes {
         self.depth.saturating_sub(self.in_flight_apart()).max(1)
     }
 
-    /// Whether another write to the volume may begin. Of several none takes all places or frames: else the first that
-    /// is slow would leave nothing to the others.
+    /// Whether another write to the volume may begin. If there are several volumes, none takes all
+    /// places or frames: otherwise the first slow one would leave nothing to the others.
     fn may_begin(&self, tiers: &Tiers, job: &Job, volume: Volume) -> bool {
         let depth = job.part_of(volume, self.depth()).max(1);
         let frames = job.part_of(volume, self.frames(tiers)).max(1);
@@ -189,13 +190,13 @@ impl Writes {
         tiers.transfers.bounces_free().min(most.saturating_sub(own))
     }
 
-    /// Bounce frames, but for those of writes that the job does not wait for.
+    /// Number of bounce frames, without those of writes that the job does not wait for.
     fn frames(&self, tiers: &Tiers) -> u32 {
         let apart = self.apart.volumes().iter().map(|volume| self.frames[volume]).sum::<u32>();
         (tiers.transfers.bounces() as u32).saturating_sub(apart)
     }
 
-    /// Whether not all of what was chosen has been looked at.
+    /// Whether some of the chosen records have not been looked at.
     fn has_left(&self) -> bool {
         self.parts.iter().any(|part| part.at < part.end)
     }
@@ -220,7 +221,7 @@ impl Writes {
         left == all || left >= 2
     }
 
-    /// Writes to the volume that the job has begun.
+    /// Number of writes to the volume that the job has begun.
     pub fn begun(&self, volume: Volume) -> u32 {
         self.begun[volume]
     }
@@ -254,30 +255,31 @@ impl Writes {
 
     // ---- writes begin and end ----
 
-    /// A write begins.
+    /// Notes that a write begins.
     pub(super) fn write_begins(&mut self, key: BlockKey) {
         self.all += 1;
         self.in_flight[key.volume()] += 1;
     }
 
-    /// The job has begun a write of the volume, of one record or several.
+    /// Notes that the job has begun a write to the volume, of one record or several.
     pub(super) fn note_begun(&mut self, job: &mut Job, volume: Volume) {
         self.begun[volume] += 1;
         job.note_begun(volume);
     }
 
-    /// A record is read into a bounce frame.
+    /// Notes that a record is being read into a bounce frame.
     pub(super) fn frame_taken(&mut self, key: BlockKey) {
         self.frames[key.volume()] += 1;
         self.reading += 1;
     }
 
-    /// A record is no longer read into its bounce frame: it is there, or cannot be used.
+    /// Notes that a record is no longer being read into its bounce frame: it is there, or cannot be
+    /// used.
     pub(super) fn read_ended(&mut self) {
         self.reading -= 1;
     }
 
-    /// A record's transfer ends; its bounce frame, if any, is free.
+    /// Notes that a record's transfer ends; its bounce frame, if any, is free.
     pub fn record_ends(&mut self, tiers: &Tiers, t: TransferIndex) {
         let transfer = &tiers.transfers[t];
         self.frames[transfer.key.volume()] -= u32::from(transfer.bounce.is_some());
@@ -307,7 +309,7 @@ mod tests {
         tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, ByteRange::EMPTY);
     }
 
-    /// The transfer of the block ends.
+    /// Ends the transfer of the block.
     fn release(cache: &mut Cache, key: BlockKey) {
         let Tiers { blocks, transfers, .. } = &mut cache.world.shards[0].tiers;
         let id = blocks.entry_of(key);
@@ -316,7 +318,7 @@ mod tests {
         transfers.remove(t);
     }
 
-    /// Whether a turn leaves a write of the block in flight.
+    /// Takes a step, and returns whether a write of the block is in flight then.
     fn writes(cache: &mut Cache, key: BlockKey) -> bool {
         cache.world.budget.refill(100);
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
@@ -327,7 +329,7 @@ mod tests {
     }
 
     /// Goal: no busy record is forgotten. Method: a block is released while another is written,
-    /// after its turn. Nothing else will call for it.
+    /// after its turn. Nothing else will cause a step for it.
     #[test]
     fn a_record_that_was_released_during_another_write_is_tried_when_that_ends() {
         let [one, other] = [2, 5].map(|block| BlockKey::new(Volume(0), block));

@@ -1,5 +1,6 @@
-//! What the rest of the shard asks and tells the slots layout ([`SlotsLayout`]). In the log layout and without flash,
-//! blocks are not evicted from flash one by one: nothing happens, and the answer is no.
+//! The interface between the slots layout ([`SlotsLayout`]) and the rest of the shard. In the log
+//! layout and without flash, blocks are not evicted from flash one by one: these methods do
+//! nothing, and answer no.
 
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position, RegionIndex};
@@ -17,7 +18,7 @@ use crate::volume_set::VolumeSet;
 impl FlashTier {
     // ---- what happens to a block ----
 
-    /// The block's state has changed: updates its accounting.
+    /// Updates the block's accounting after a change of its state.
     #[inline]
     pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, evicted: IfEvicted) {
         if let Some(slots) = self.slots_mut() {
@@ -25,7 +26,7 @@ impl FlashTier {
         }
     }
 
-    /// The block is about to enter memory: it must not be evicted to make room for that.
+    /// Notes that the block is about to enter memory: it must not be evicted to make room for that.
     #[inline]
     pub fn set_aside(&mut self, blocks: &Blocks, id: EntryId) {
         if let Some(slots) = self.slots_mut() {
@@ -33,21 +34,22 @@ impl FlashTier {
         }
     }
 
-    /// A block enters memory that neither tier held.
+    /// Notes that a block enters memory that neither tier held.
     pub fn note_miss(&mut self, key: BlockKey) {
         if let Some(slots) = self.slots_mut() {
             slots.note_miss(key);
         }
     }
 
-    /// A client's write replaces the record of a block that only flash holds.
+    /// Notes that a client's write replaces the record of a block that only flash holds.
     pub fn note_write(&mut self, blocks: &Blocks, id: EntryId) {
         if let Some(slots) = self.slots_mut() {
             slots.note_write(blocks, id);
         }
     }
 
-    /// With queues: the next block that was to leave flash stays if it was used meanwhile, or if its store failed.
+    /// With queues: the next block that was to leave flash stays if it was used meanwhile, or if
+    /// its store failed.
     pub fn review_leaving(&mut self, blocks: &Blocks) {
         let Some(key) = self.queues().and_then(|queues| queues.next_leaving()) else { return };
         let leaves = blocks.find(BlockKey(key)).is_some_and(|id| self.has_given_way(id));
@@ -71,7 +73,8 @@ impl FlashTier {
         }
     }
 
-    /// The record at `position`, the block's newest, is no longer valid: its cell becomes free when that is durable.
+    /// The record at `position`, the block's newest, is no longer valid: its cell becomes free when
+    /// that is durable.
     pub fn disown(
         &mut self,
         blocks: &Blocks,
@@ -86,7 +89,7 @@ impl FlashTier {
 
     // ---- which blocks count ----
 
-    /// Blocks in memory whose dirty record is kept.
+    /// Number of blocks in memory whose dirty record is kept.
     pub fn dirty_copies(&self) -> u64 {
         self.replacement().map_or(0, |flash| u64::from(flash.dirty_copies()))
     }
@@ -117,7 +120,7 @@ impl FlashTier {
         self.slots().is_some_and(|slots| slots.has_given_way(id))
     }
 
-    /// Whether flash still holds a block that is gone in the accounting.
+    /// Whether flash still holds the block although the accounting has evicted it.
     #[inline]
     pub fn is_held_after_eviction(&self, blocks: &Blocks, id: EntryId) -> bool {
         self.slots().is_some_and(|slots| slots.is_held_after_eviction(blocks, id))
@@ -128,7 +131,8 @@ impl FlashTier {
         self.slots().is_some_and(SlotsLayout::is_exhausted)
     }
 
-    /// Blocks that flash has room for, by the accounting; blocks being evicted still count.
+    /// Number of blocks that flash has room for, by the accounting; blocks being evicted still
+    /// count.
     pub fn room(&self) -> u32 {
         self.replacement().map_or(0, FlashReplacement::room)
     }
@@ -161,7 +165,7 @@ impl FlashTier {
             .is_some_and(|(slots, log)| slots.send_off(blocks, transfers, log, context.stats, id))
     }
 
-    /// All leaving blocks continue as far as they can.
+    /// Lets all leaving blocks continue as far as they can.
     pub fn leave_all(
         &mut self,
         blocks: &Blocks,
@@ -173,13 +177,14 @@ impl FlashTier {
         }
     }
 
-    /// Whether the dirty records of exactly these volumes are not evicted, as far as records are evicted.
+    /// Whether exactly these volumes are pinned: their dirty records are not evicted. True where no
+    /// records are evicted at all.
     pub fn pins(&self, volumes: VolumeSet) -> bool {
         self.slots().is_none_or(|slots| slots.pins(volumes))
     }
 
-    /// Dirty records of these volumes are not evicted. `Stores` says so whenever the volumes that are left out
-    /// have changed, before anything else looks at them.
+    /// Keeps dirty records of these volumes from being evicted. `Stores` calls this whenever the
+    /// set of volumes that are left out has changed, before anything else reads that set.
     pub fn pin(
         &mut self,
         blocks: &Blocks,
@@ -207,14 +212,14 @@ impl FlashTier {
         self.slots_mut().into_iter().flat_map(SlotsLayout::take_coldest)
     }
 
-    /// A cleaning begins: superseded cells are kept for it.
+    /// Keeps superseded cells from now on, for a cleaning that begins.
     pub fn hold_cells(&mut self) {
         if let Some(slots) = self.slots_mut() {
             slots.cells().hold();
         }
     }
 
-    /// The cleaning has ended: cells kept for it are free.
+    /// Frees the cells kept for the cleaning, which has ended.
     pub fn release_cells(&mut self, context: &mut ShardContext<'_>) {
         if let Some((slots, log)) = self.slots_with(&mut context.log) {
             slots.cells().release(log);
@@ -244,7 +249,7 @@ impl FlashTier {
         })
     }
 
-    /// A mapping is in another region.
+    /// A move of a mapping has ended. `good`: the mapping is in another region.
     pub fn moved(
         &mut self,
         blocks: &mut Blocks,

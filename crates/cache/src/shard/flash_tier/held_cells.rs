@@ -1,20 +1,20 @@
 //! Slots layout: the cells whose record was superseded while a cleaning is in progress.
 //!
-//! A read of the cleaning may still access such a cell. And a chosen record is known by its cell, which must not
-//! become that of another record of the same block meanwhile.
+//! A read of the cleaning may still access such a cell. Moreover, a chosen record is identified by
+//! its cell, which must not become the cell of another record of the same block meanwhile.
 
 use forebay_flash::{Log, Position};
 
-/// See the module.
+/// The kept cells; see the module documentation.
 #[derive(Default, Debug)]
 pub(super) struct HeldCells {
-    /// From the choice of the records to clean to the end of their cleaning.
+    /// Set from the choice of the records to clean to the end of their cleaning.
     holding: bool,
     cells: Vec<Position>,
 }
 
 impl HeldCells {
-    /// A cleaning begins: superseded cells are kept for it.
+    /// Keeps superseded cells from now on, for a cleaning that begins.
     pub fn hold(&mut self) {
         self.holding = true;
     }
@@ -29,7 +29,7 @@ impl HeldCells {
         }
     }
 
-    /// The cleaning has ended: cells kept for it are free.
+    /// Frees the cells kept for the cleaning, which has ended.
     pub fn release(&mut self, log: &mut Log) {
         self.holding = false;
         for cell in self.cells.drain(..) {

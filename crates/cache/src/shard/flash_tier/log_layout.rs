@@ -1,4 +1,4 @@
-//! The log layout: how often each record is read, which decides which records are inserted again when
+//! The log layout: how often each record is read, which decides which records are reinserted when
 //! their region is reclaimed.
 
 use forebay_replacement::Popularity;
@@ -8,12 +8,12 @@ use crate::shard::entry::EntryId;
 use crate::shard::tiers::ShardSizes;
 use crate::slab::Key;
 
-/// See the module. Entries are named by their number in the index.
+/// The use of each record. Entries are named by their number in the index.
 #[derive(Debug)]
 pub(super) struct LogLayout {
     /// How often the record of each block was read from flash.
     uses: Box<[u8]>,
-    /// The popularity of records, if that decides.
+    /// The popularity of records, if reinsertion depends on it.
     popularity: Option<Popularity>,
     policy: LogReplacement,
 }
@@ -33,7 +33,7 @@ impl LogLayout {
         size_of_val(&*self.uses) as u64 + popularity
     }
 
-    /// The block has another record, or (unless it `exists`) none.
+    /// Notes that the block has another record or, unless it `exists`, none.
     pub fn record_replaced(&mut self, id: EntryId, exists: bool) {
         self.uses[id.number() as usize] = 0;
         if let Some(popularity) = &mut self.popularity {
@@ -44,7 +44,7 @@ impl LogLayout {
         }
     }
 
-    /// The block's record is at the head of the log, unchanged.
+    /// Notes that the block's record is at the head of the log, unchanged.
     pub fn reinserted(&mut self, id: EntryId) {
         let uses = &mut self.uses[id.number() as usize];
         *uses = self.policy.aged(*uses);
@@ -53,7 +53,7 @@ impl LogLayout {
         }
     }
 
-    /// A client's access reads the block's record from flash.
+    /// Notes that a client's access reads the block's record from flash.
     #[inline]
     pub fn note_use(&mut self, id: EntryId) {
         let uses = &mut self.uses[id.number() as usize];
@@ -69,7 +69,7 @@ impl LogLayout {
         self.uses[id.number() as usize]
     }
 
-    /// The reads or the popularity of the block's record, if that makes it worth inserting again.
+    /// The reads or the popularity of the block's record, if that makes it worth reinserting.
     pub fn worth(&self, id: EntryId) -> Option<u8> {
         let by_popularity = |popularity: &Popularity| popularity.sum(id.number());
         let worth = self.popularity.as_ref().map_or(self.uses(id), by_popularity);
@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn records_that_are_gone_do_not_lower_the_popularity_of_others() {
-        // Method: other records enter after the first, and are replaced or forgotten before the first is read.
+        // Method: other records enter after the first, and are replaced or forgotten before the
+        // first is read.
         let worth = |others: u32, stay: bool| {
             let sizes = ShardSizes { frames: 0, dram_blocks: 0, flash_entries: 16, entries: 16 };
             let mut log = LogLayout::new(LogReplacement::Popularity, sizes);

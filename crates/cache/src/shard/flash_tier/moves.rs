@@ -1,4 +1,5 @@
-//! Slots layout: the moves of a region's mappings to the head of the log, before the region is freed.
+//! Slots layout: the moves of a region's mappings to the head of the log, before the region is
+//! freed.
 
 use forebay_flash::{BlockKey, Log, Mapping, Position, RegionIndex};
 
@@ -8,14 +9,14 @@ use crate::shard::blocks::Blocks;
 use crate::shard::entry::EntryId;
 use crate::ticket::Ticket;
 
-/// The moves of one region at a time. See the module.
+/// The moves of one region at a time; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Moves {
     /// The shard, to which the log reports the end of each move.
     shard: u8,
     /// The region whose mappings move, if any.
     region: Option<RegionIndex>,
-    /// The region's list is being walked.
+    /// Whether the region's list is being walked.
     walks: bool,
     /// Upper bound on the records still to be walked.
     left: u32,
@@ -29,17 +30,17 @@ pub(super) struct Moves {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MoveState {
     Busy,
-    /// Some were given to the log just now; more follow.
+    /// Some mappings were given to the log just now; more follow.
     More,
-    /// The last were given to the log.
+    /// The last mappings were given to the log.
     Given,
     Done,
-    /// The log takes no more.
+    /// The log accepts no more.
     Failed,
 }
 
 impl Moves {
-    /// No moves; those of the shard will be reported to it.
+    /// No moves. The log will report the end of each move to this shard.
     pub fn new(shard: u8) -> Moves {
         Moves {
             shard,
@@ -89,7 +90,7 @@ impl Moves {
             self.region = None;
             return MoveState::Failed;
         }
-        // A newer record was being written when the others moved.
+        // Retries the mappings that could not move because a newer record was being written.
         for n in (0..self.later.len()).rev() {
             let (key, position) = self.later[n];
             let id = blocks.find_at(key, position).filter(|_| !careless);
@@ -112,8 +113,8 @@ impl Moves {
         MoveState::Done
     }
 
-    /// Gives mappings to the log within the budget of the call; the rest must wait for a newer
-    /// record. Returns whether the list has ended.
+    /// Gives mappings to the log within the budget of the call, and notes those that must wait for
+    /// a newer record. Returns whether the list has ended.
     fn give_some(
         &mut self,
         blocks: &mut Blocks,
@@ -153,7 +154,7 @@ impl Moves {
         }
     }
 
-    /// A move has ended; `good`: the mapping is in another region.
+    /// Called when a move has ended. `good`: the mapping is in another region.
     pub fn ended(&mut self, good: bool) {
         if self.region.is_some() {
             self.in_flight -= 1;

@@ -38,16 +38,16 @@ const UNMAPPING: u8 = 1;
 const ORDERED: u8 = 2;
 /// The policy has named the entry as a victim.
 const NAMED: u8 = 4;
-/// The bits above count reads from flash: the value of one.
+/// The bits from this one on count reads from flash; this is the value of one read.
 const READING: u8 = 8;
 
-/// A cleaning looks at the next blocks to leave flash: the size of flash in blocks divided by this,
-/// within these limits.
+/// A cleaning looks at the blocks that will leave flash next. Their number is the size of flash in
+/// blocks divided by this, within these limits.
 const AHEAD: u32 = 32;
 const AHEAD_MIN: u32 = 256;
 const AHEAD_MAX: u32 = 4096;
 
-/// See the module.
+/// How a block counts for flash; see the module documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Residence {
     /// Flash does not hold the block, or its record does not count.
@@ -62,12 +62,12 @@ pub(crate) enum Residence {
 /// The accounting of one shard. Entries are named by their number in the index.
 #[derive(Debug)]
 pub(crate) struct FlashReplacement {
-    /// Blocks to hold.
+    /// Number of blocks to hold.
     blocks: u32,
     policy: Replacement,
     /// Whether the policy keeps blocks that are in memory.
     remembers: bool,
-    /// Blocks that are [`FlashOnly`](Residence::FlashOnly).
+    /// Number of blocks that are [`FlashOnly`](Residence::FlashOnly).
     flash_only: u32,
     /// By entry, with its flags.
     residences: Vec<(Residence, u8)>,
@@ -78,9 +78,9 @@ pub(crate) struct FlashReplacement {
     pinned: List,
     leaving: List,
     returns: Option<Returns>,
-    /// Dirty copies are evicted first while many of the evicted blocks return.
+    /// Whether dirty copies are evicted first while many of the evicted blocks return.
     pub gives_up: bool,
-    /// A leaving block is dirty.
+    /// Whether a leaving block is dirty.
     pub destage_wanted: bool,
     /// The most steps that the policy has taken in one eviction.
     eviction_steps_most: u64,
@@ -137,7 +137,7 @@ impl FlashReplacement {
         self.set(id, UNMAPPING, unmapping);
     }
 
-    /// Number of blocks above the size.
+    /// Number of blocks held in excess of the size.
     pub fn excess(&self) -> u32 {
         let held =
             self.flash_only + self.copies.len() + self.dirty_copies.len() + self.pinned.len();
@@ -149,7 +149,7 @@ impl FlashReplacement {
         self.eviction_steps_most
     }
 
-    /// Number of blocks below the size; blocks being evicted count.
+    /// Number of blocks that still fit; blocks being evicted count as held.
     pub fn room(&self) -> u32 {
         let held = self.flash_only
             + self.copies.len()
@@ -174,17 +174,17 @@ impl FlashReplacement {
         true
     }
 
-    /// Dirty records of blocks in memory.
+    /// Number of dirty records of blocks in memory.
     pub fn dirty_copies(&self) -> u32 {
         self.dirty_copies.len()
     }
 
-    /// No block can be evicted any more.
+    /// Whether no block can be evicted any more.
     pub fn is_exhausted(&self) -> bool {
         self.pinned.len() >= self.blocks
     }
 
-    /// The entry of block `key` counts as `to` from now on, at the protected end.
+    /// Counts the entry of block `key` as `to` from now on, at the protected end.
     pub fn put(&mut self, id: EntryId, key: BlockKey, to: Residence) {
         let from = core::mem::replace(&mut self.residences[id.number() as usize].0, to);
         if from == to {
@@ -212,8 +212,9 @@ impl FlashReplacement {
         self.set(id, NAMED, false);
     }
 
-    /// A block enters flash for the first time, or returns from memory, or stays although it was
-    /// evicted. Or its store accepts it again, which is not an access.
+    /// Enters a block into the policy's order: it enters flash for the first time, returns from
+    /// memory, or stays although it was evicted. Or its store accepts it again, which is not an
+    /// access.
     fn enter(&mut self, id: EntryId, key: BlockKey, from: Residence) {
         if self.has(id, NAMED) {
             self.policy.restore(id.number());
@@ -227,7 +228,7 @@ impl FlashReplacement {
         }
     }
 
-    /// A client's access reads the record of a block from flash.
+    /// Notes that a client's access reads the record of a block from flash.
     pub fn on_reading(&mut self, id: EntryId) {
         let flags = &mut self.residences[id.number() as usize].1;
         *flags = flags.checked_add(READING).unwrap_or(*flags);
@@ -240,20 +241,20 @@ impl FlashReplacement {
         self.residences[id.number() as usize].1 / READING
     }
 
-    /// A client's access used the record of a block that stays on flash only.
+    /// Notes that a client's access used the record of a block that stays on flash only.
     pub fn on_access(&mut self, id: EntryId) {
         if self.residence(id) == Residence::FlashOnly {
             self.policy.on_access(id.number());
         }
     }
 
-    /// Blocks in the policy's order.
+    /// Number of blocks in the policy's order.
     #[cfg(test)]
     pub fn ordered(&self) -> u32 {
         self.policy.len()
     }
 
-    /// The policy forgets the block, which is neither in memory nor on flash.
+    /// Makes the policy forget the block, which is neither in memory nor on flash.
     pub fn forget(&mut self, id: EntryId) {
         if self.has(id, ORDERED) {
             self.policy.remove(id.number());
@@ -275,21 +276,22 @@ impl FlashReplacement {
         self.copies.back() == Some(id.number())
     }
 
-    /// A block enters memory that neither tier held.
+    /// Notes that a block enters memory that neither tier held.
     pub fn note_miss(&mut self, key: BlockKey) {
         if let Some(returns) = self.counted_returns() {
             returns.came(key);
         }
     }
 
-    /// A block whose record is only on flash is evicted.
+    /// Notes that a block that only flash holds is evicted.
     pub fn note_victim(&mut self, key: BlockKey) {
         if let Some(returns) = self.counted_returns() {
             returns.left(key);
         }
     }
 
-    /// The returns, if they can decide anything: there are dirty copies, or many blocks returned recently.
+    /// The returns, if they can decide anything: there are dirty copies, or many blocks returned
+    /// recently.
     fn counted_returns(&mut self) -> Option<&mut Returns> {
         let none_dirty = self.dirty_copies.is_empty();
         self.returns.as_mut().filter(|returns| !none_dirty || returns.were_many())

@@ -7,8 +7,8 @@
 //!
 //! - While the share is high, and for a while after, a block with a dirty record moves to memory
 //!   only at a later read ([`promote_dirty_after`](crate::SlotsConfig::promote_dirty_after)); until
-//!   then it is read from flash. It takes effect for a while, because copies stay long once they exist,
-//!   and the next turn of a loop may be far.
+//!   then it is read from flash. The effect lasts for a while because copies stay long once they
+//!   exist, and the next round of a loop may be far away.
 //! - While the share is high, dirty copies are evicted before blocks that only flash holds
 //!   ([`give_up_copies`](crate::SlotsConfig::give_up_copies)). That costs a write to the backing
 //!   store, and one to flash when the block leaves memory.
@@ -28,10 +28,10 @@ const LOW: u32 = ONE / 16;
 const AVERAGE: core::ops::RangeInclusive<u32> = 4..=10;
 /// Returns count as recent until this many times the blocks of memory have been evicted.
 const LATELY: u64 = 4;
-/// Bits of the time in which as many blocks as memory holds are evicted; a place has two more.
+/// Bits of the time that it takes to evict as many blocks as memory holds; a place has two more.
 const WINDOW_BITS: u32 = 14;
 
-/// See the module.
+/// The measurement of the share that returns; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Returns {
     places: Box<[u32]>,
@@ -81,7 +81,7 @@ impl Returns {
         self.high
     }
 
-    /// The block was evicted.
+    /// Notes that the block was evicted.
     pub fn left(&mut self, key: BlockKey) {
         self.time += 1;
         let (at, tag) = self.place(key);
@@ -89,7 +89,7 @@ impl Returns {
         self.count(0);
     }
 
-    /// The block enters, and neither tier held it.
+    /// Notes that the block enters memory, and that neither tier held it.
     pub fn came(&mut self, key: BlockKey) {
         let (at, tag) = self.place(key);
         let found = self.places[at];
@@ -134,7 +134,8 @@ mod tests {
         BlockKey::new(Volume(0), n)
     }
 
-    /// Blocks that are drawn from a set are evicted and return. Compared with the times at which each was evicted.
+    /// Blocks drawn from a set are evicted and return. Compares with the share by the exact times
+    /// of eviction.
     #[test]
     fn the_share_that_returns_is_nearly_that_of_a_table_without_collisions() {
         for (blocks, of) in [(64u32, 100u64), (1000, 3000), (30_000, 45_000), (5000, 200_000)] {

@@ -1,6 +1,6 @@
-//! The slots layout: which blocks count for flash, the steps of an eviction, and the cells. An evicted block is
-//! destaged if it is dirty, then forgotten on flash; when that is durable, its cell is free. Only
-//! the next block that needs the cell waits for that.
+//! The slots layout: which blocks count for flash, the steps of an eviction, and the cells. An
+//! evicted block is destaged if it is dirty, then forgotten on flash; when that is durable, its
+//! cell is free. Only the next block that needs the cell waits for that.
 
 use forebay_flash::{BlockKey, Log, Position, RegionIndex};
 use forebay_replacement::Queues;
@@ -22,7 +22,7 @@ use crate::stats::CacheStats;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 
-/// What becomes of a block that was evicted from flash, when its state changes.
+/// What happens to a block that was evicted from flash when its state changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IfEvicted {
     /// It still leaves flash.
@@ -31,16 +31,16 @@ pub(crate) enum IfEvicted {
     Stays,
 }
 
-/// See the module.
+/// The state of the slots layout; see the module documentation.
 #[derive(Debug)]
 pub(super) struct SlotsLayout {
     replacement: FlashReplacement,
-    /// Which blocks leave and enter, if accesses alone do not decide that.
+    /// The queues that decide which blocks enter and leave, if accesses alone do not.
     queues: Option<Box<Queues>>,
     /// As `FlashTier::promote_after`, for dirty records while dirty copies cost hits.
     promote_dirty_after: u8,
-    /// Volumes whose dirty records are not evicted. It equals `StoreConditions::left_out`, because
-    /// [`SlotsLayout::pin`] follows each change of that set and moves the records between the lists of the replacement.
+    /// Volumes whose dirty records are not evicted: a copy of `StoreConditions::left_out`, with
+    /// which [`SlotsLayout::pin`] keeps the lists of the replacement in step.
     pinned: VolumeSet,
     cells: HeldCells,
     moves: Moves,
@@ -95,7 +95,7 @@ impl SlotsLayout {
         &self.replacement
     }
 
-    /// The queues that decide which blocks leave and enter, if they do.
+    /// The queues that decide which blocks enter and leave, if there are any.
     #[inline]
     pub fn queues(&mut self) -> Option<&mut Queues> {
         self.queues.as_deref_mut()
@@ -103,8 +103,9 @@ impl SlotsLayout {
 
     // ---- records ----
 
-    /// The block's record, which was in the cell `old`, is elsewhere or (unless one `exists`) gone. A `careless` tier
-    /// holds no cells ([`Bug::ChosenCellsUsedAgain`](forebay_flash::sabotage::Bug::ChosenCellsUsedAgain)).
+    /// The block's record, which was in the cell `old`, is elsewhere or (unless one `exists`) gone.
+    /// A `careless` tier holds no cells
+    /// ([`Bug::ChosenCellsUsedAgain`](forebay_flash::sabotage::Bug::ChosenCellsUsedAgain)).
     pub fn record_replaced(
         &mut self,
         blocks: &Blocks,
@@ -142,14 +143,14 @@ impl SlotsLayout {
         self.replacement.forget(id);
     }
 
-    /// A client's access reads the block's record from flash.
+    /// Notes that a client's access reads the block's record from flash.
     #[inline]
     pub fn note_use(&mut self, id: EntryId) {
         self.replacement.on_reading(id);
     }
 
-    /// The number of reads from flash that moves a block with a dirty record into DRAM, if that number is raised: the
-    /// record stays, and would take a place that others miss.
+    /// After how many reads from flash the block moves into DRAM: more than one while its dirty
+    /// record, which would stay on flash, would take a place that other blocks need.
     #[inline]
     pub fn promotes_after(&self, blocks: &Blocks, id: EntryId) -> u8 {
         let costs = !blocks[id].flash_dirty().is_empty() && self.replacement.copies_cost_hits();
@@ -158,7 +159,7 @@ impl SlotsLayout {
 
     // ---- which blocks count, and which are evicted ----
 
-    /// The block's state has changed: updates its accounting.
+    /// Updates the block's accounting after a change of its state.
     #[inline]
     pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, evicted: IfEvicted) {
         let flash = &mut self.replacement;
@@ -184,18 +185,18 @@ impl SlotsLayout {
         flash.put(id, e.key(), to);
     }
 
-    /// The block is about to enter memory: it must not be evicted to make room for that.
+    /// Notes that the block is about to enter memory: it must not be evicted to make room for that.
     #[inline]
     pub fn set_aside(&mut self, blocks: &Blocks, id: EntryId) {
         self.replacement.put(id, blocks[id].key(), Residence::Uncounted);
     }
 
-    /// A block enters memory that neither tier held.
+    /// Notes that a block enters memory that neither tier held.
     pub fn note_miss(&mut self, key: BlockKey) {
         self.replacement.note_miss(key);
     }
 
-    /// A client's write replaces the record of a block that only flash holds.
+    /// Notes that a client's write replaces the record of a block that only flash holds.
     pub fn note_write(&mut self, blocks: &Blocks, id: EntryId) {
         let alone = blocks[id].position().is_some() && blocks[id].is_leaving();
         if alone && self.has_given_way(id) {
@@ -210,7 +211,7 @@ impl SlotsLayout {
         self.replacement.residence(id) == Residence::Leaving
     }
 
-    /// Whether flash still holds a block that is gone in the accounting.
+    /// Whether flash still holds the block although the accounting has evicted it.
     #[inline]
     pub fn is_held_after_eviction(&self, blocks: &Blocks, id: EntryId) -> bool {
         let gone = |residence| matches!(residence, Residence::Uncounted | Residence::Leaving);
@@ -277,7 +278,7 @@ impl SlotsLayout {
         if flash.residence(id) != Residence::Leaving || flash.is_unmapping(id) {
             return;
         }
-        // A log that is being stopped accepts no records, but records that it has accepted may wait for this cell.
+        // (A log that is stopping may have accepted records that wait for this cell.)
         if log.error().is_some() {
             return;
         }
@@ -297,7 +298,7 @@ impl SlotsLayout {
         }
     }
 
-    /// All leaving blocks continue as far as they can.
+    /// Lets all leaving blocks continue as far as they can.
     pub fn leave_all(&mut self, blocks: &Blocks, transfers: &Transfers, log: &mut Log) {
         let mut leaving = core::mem::take(&mut self.leaving_scratch);
         leaving.clear();
@@ -308,8 +309,7 @@ impl SlotsLayout {
         self.leaving_scratch = leaving;
     }
 
-    /// A transfer of the block has ended: updates its accounting on flash, and the room that it may
-    /// have taken there.
+    /// A transfer of the block has ended: continues its eviction, and evicts others if needed.
     #[inline]
     pub fn transfer_ended(
         &mut self,
@@ -330,8 +330,8 @@ impl SlotsLayout {
         self.pinned == volumes
     }
 
-    /// Dirty records of these volumes, and no others, are not evicted. Returns whether these are other volumes than
-    /// before.
+    /// Keeps dirty records of these volumes, and of no others, from being evicted. Returns whether
+    /// the set has changed.
     pub fn pin(&mut self, blocks: &Blocks, volumes: &Volumes, pinned: VolumeSet) -> bool {
         let changed = core::mem::replace(&mut self.pinned, pinned) ^ pinned;
         if changed.is_empty() {
@@ -350,7 +350,7 @@ impl SlotsLayout {
 
     // ---- cells ----
 
-    /// The record at `position`, the block's newest, is no longer valid: its cell becomes free when that is durable.
+    /// Unmaps the block's newest record, at `position`: its cell is free once that is durable.
     pub fn disown(&mut self, log: &mut Log, id: EntryId, key: BlockKey, position: Position) {
         if !self.replacement.is_unmapping(id) {
             let taken = log.unmap(key, position);
@@ -382,7 +382,7 @@ impl SlotsLayout {
         self.moves.step(blocks, &self.replacement, log, budget, careless)
     }
 
-    /// A mapping is in another region.
+    /// A move of a mapping has ended. `good`: the mapping is in another region.
     pub fn moved(
         &mut self,
         blocks: &mut Blocks,
@@ -442,7 +442,7 @@ mod tests {
         let id = tiers.blocks.find(key).expect("it has just been found");
         let ordered = |tiers: &Tiers| tiers.flash.replacement().expect("slots").ordered();
         assert_eq!(ordered(tiers), 1);
-        // It comes to memory, which it leaves without a record.
+        // The block enters memory, and leaves it without a record.
         tiers.flash.set_aside(&tiers.blocks, id);
         tiers.flash.set_record(&mut tiers.blocks, &mut shard_context!(cache.world), id, None);
         assert_eq!(ordered(tiers), 1, "it may come back");
@@ -452,8 +452,8 @@ mod tests {
 
     #[test]
     fn only_the_answer_to_its_own_unmapping_forgets_a_record() {
-        // Method: a record is being forgotten that took the place of another. The answer for that
-        // one comes late, and must not count for this: it is not durable yet that this is gone.
+        // Method: a record that has replaced another is being forgotten. The answer for the older
+        // one comes late, and must not count for the newer one, whose unmapping is not durable yet.
         let (mut cache, older) = in_slots(Parameters::default());
         let (key, newer) = (BlockKey::new(Volume(0), 3), Position(older.0 + 1));
         let shard = &mut cache.world.shards[0];

@@ -6,7 +6,7 @@ use crate::shard::UNREADABLE_MAX;
 use crate::shard::blocks::Blocks;
 use crate::shard::entry::Entry;
 
-/// At most [`UNREADABLE_MAX`] of those that cleaning has found.
+/// At most [`UNREADABLE_MAX`] of the blocks that cleaning has found to be unreadable.
 #[derive(Debug)]
 pub(super) struct UnreadableEntries(Vec<BlockKey>);
 
@@ -20,7 +20,7 @@ impl UnreadableEntries {
         self.0.iter().copied().filter(|&key| is_unreadable(blocks, key))
     }
 
-    /// The block is one of them.
+    /// Adds the block.
     pub fn note(&mut self, blocks: &Blocks, key: BlockKey) {
         if self.0.contains(&key) {
             return;

@@ -1,7 +1,8 @@
-//! What an entry says of its block besides its place and its masks: seven properties, of one bit each.
+//! The properties of a block that its entry holds besides its place and its granules: seven, of one
+//! bit each.
 //!
-//! A property changes only by these transitions. They panic unless the property is as in *before*, and the block has
-//! what the transition *needs*.
+//! A property changes only by these transitions. They panic unless the property is as in *before*,
+//! and the block has what the transition *needs*.
 //!
 //! | property | transition | when | needs | before | after |
 //! | --- | --- | --- | --- | --- | --- |
@@ -23,10 +24,10 @@
 //! If the block has another record, or none, it is neither destaged nor unreadable
 //! ([`forget_tries`](Entry::forget_tries)); nor if the store has all that the record owed.
 //!
-//! Between calls, what an entry says of its block fits the rest of the entry ([`Entry::fault`]). Each property needs
-//! what one of its rows says. The frame is `Absent`, `Clean` or `Dirty`; the record is `Absent`, `Owed` to the store
-//! in whole or in part, or `Other`; the transfer is `None`, of the kind `Destage`, or `Other`. An empty cell allows
-//! anything.
+//! Between calls, the properties of an entry fit the rest of the entry ([`Entry::fault`]). Each
+//! property requires what one of its rows says. The frame is `Absent`, `Clean` or `Dirty`; the
+//! record is `Absent`, `Owed` to the store in whole or in part, or `Other`; the transfer is `None`,
+//! of the kind `Destage`, or `Other`. An empty cell allows anything.
 //!
 //! | property | frame | record | transfer |
 //! | --- | --- | --- | --- |
@@ -74,7 +75,7 @@ impl Entry {
         self.has(LISTED)
     }
 
-    /// The frame enters the dirty list.
+    /// Notes that the frame enters the dirty list.
     #[inline]
     pub(in crate::shard::blocks) fn list(&mut self) {
         let may = self.has_dirty_frame() && !self.is_listed();
@@ -82,7 +83,7 @@ impl Entry {
         self.set(LISTED);
     }
 
-    /// The frame leaves the dirty list.
+    /// Notes that the frame leaves the dirty list.
     #[inline]
     pub(in crate::shard::blocks) fn unlist(&mut self) {
         assert!(self.is_listed(), "a frame leaves the dirty list that is not in it");
@@ -91,20 +92,21 @@ impl Entry {
 
     // ---- out of memory ----
 
-    /// Whether the block has left the replacement list and releases its frame when nothing is in flight.
+    /// Whether the block has left the replacement list and releases its frame when nothing is in
+    /// flight.
     #[inline]
     pub fn is_leaving(&self) -> bool {
         self.has(LEAVING)
     }
 
-    /// The block begins to leave memory.
+    /// Notes that the block begins to leave memory.
     #[inline]
     pub(in crate::shard::blocks) fn leave(&mut self) {
         assert!(self.frame().is_some(), "a block leaves memory that is not there");
         self.set(LEAVING);
     }
 
-    /// The block ceases to leave memory.
+    /// Notes that the block no longer leaves memory.
     #[inline]
     pub(in crate::shard::blocks) fn stay(&mut self) {
         self.clear(LEAVING);
@@ -118,14 +120,14 @@ impl Entry {
         self.has(APPEND_DUE)
     }
 
-    /// The log is to take the frame when the current transfer ends.
+    /// Notes that the log is to take the frame when the current transfer ends.
     pub fn want_append(&mut self) {
         let may = self.has_dirty_frame() && self.transfer().is_some();
         assert!(may, "an append has nothing to take, or need not wait");
         self.set(APPEND_DUE);
     }
 
-    /// The log or the store takes the frame, or the frame is clean.
+    /// Notes that no append is due: the log or the store takes the frame, or the frame is clean.
     #[inline]
     pub fn take_append(&mut self) {
         self.clear(APPEND_DUE);
@@ -137,14 +139,14 @@ impl Entry {
         self.has(FLUSH_WAITS)
     }
 
-    /// The flush in progress waits for this block, which is dirty.
+    /// Notes that the flush in progress waits for this block, which is dirty.
     pub fn begin_flush(&mut self) {
         let may = self.has_dirty_frame() && !self.is_flushing();
         assert!(may, "a flush waits for a block that is clean, or twice");
         self.set(FLUSH_WAITS);
     }
 
-    /// The block has been handed on for the flush, or could not be.
+    /// Notes that the block has been handed on for the flush, or could not be.
     pub fn end_flush(&mut self) {
         assert!(self.is_flushing(), "no flush waits for the block");
         self.clear(FLUSH_WAITS);
@@ -158,44 +160,47 @@ impl Entry {
         self.has(DESTAGED)
     }
 
-    /// Whether the record, which is dirty, could not be read. Cleaning skips it until its region is requested again.
+    /// Whether the record, which is dirty, could not be read. Cleaning skips it until its region is
+    /// requested again.
     #[inline]
     pub fn is_unreadable(&self) -> bool {
         self.has(UNREADABLE)
     }
 
-    /// Whether the record need not or cannot be destaged for now: it has been written, or could not be read.
+    /// Whether the record need not or cannot be destaged for now: it has been written, or could not
+    /// be read.
     #[inline]
     pub fn is_tried(&self) -> bool {
         self.has(DESTAGED | UNREADABLE)
     }
 
-    /// The store has taken the record's dirty granules.
+    /// Notes that the store has taken the record's dirty granules.
     pub fn note_destaged(&mut self) {
         let may = self.owes_record() && !self.is_destaged();
         assert!(may, "a record is destaged that is not owed, or twice");
         self.set(DESTAGED);
     }
 
-    /// The cleaning that has written the record ends.
+    /// Notes that the cleaning that has written the record ends.
     pub fn end_destage(&mut self) {
         assert!(self.is_destaged(), "the destage of a record ends that has not been destaged");
         self.clear(DESTAGED);
     }
 
-    /// The record could not be read.
+    /// Notes that the record could not be read.
     pub fn note_unreadable(&mut self) {
         assert!(self.owes_record(), "a record cannot be read that is not owed");
         self.set(UNREADABLE);
     }
 
-    /// A cleaning of the record's region begins, and reads the record again.
+    /// Notes that a cleaning of the record's region begins, which reads the record again.
     pub fn retry_unreadable(&mut self) {
         assert!(self.is_unreadable(), "a record is tried again that was not unreadable");
         self.clear(UNREADABLE);
     }
 
-    /// The block has another record, or none, or the store has all that the record owed.
+    /// Clears *destaged* and *unreadable*: the block has another record, or none, or the store has
+    /// all that the record owed.
     #[inline]
     pub(in crate::shard::blocks) fn forget_tries(&mut self) {
         self.clear(DESTAGED | UNREADABLE);
@@ -203,31 +208,34 @@ impl Entry {
 
     // ---- records that the entry does not name ----
 
-    /// Whether a start may find a record of the block that the entry does not name: the log has failed, either while
-    /// it appended the block, or before a tombstone made the record void. The block must not be written directly
-    /// until its records are void
-    /// ([`FlashTier::forget_record`](crate::shard::flash_tier::FlashTier::forget_record)). (While the log is making a
-    /// record void, the block has a transfer, `TransferKind::Activate`, and no record.)
+    /// Whether a start may find a record of the block that the entry does not name: the log has
+    /// failed, either while it appended the block, or before a tombstone made the record void. The
+    /// block must not be written directly until its records are void
+    /// ([`FlashTier::forget_record`](crate::shard::flash_tier::FlashTier::forget_record)). (While
+    /// the log is making a record void, the block has a transfer, `TransferKind::Activate`, and no
+    /// record.)
     #[inline]
     pub fn is_doubtful(&self) -> bool {
         self.has(DOUBTFUL)
     }
 
-    /// The log has failed during the transfer, and may have a record of the block that the entry does not name.
+    /// Notes that the log has failed during the transfer, and may have a record of the block that
+    /// the entry does not name.
     pub fn doubt(&mut self) {
         assert!(self.transfer().is_some(), "the log knows nothing of the block");
         self.set(DOUBTFUL);
     }
 
-    /// All records of the block are void.
+    /// Notes that all records of the block are void.
     pub fn trust(&mut self) {
         self.clear(DOUBTFUL);
     }
 
     // ---- between calls ----
 
-    /// What the entry says between calls and cannot, if there is such a thing: see the module. `destages`: its
-    /// transfer is a [`Destage`](crate::shard::transfer::TransferKind::Destage).
+    /// Returns what is wrong with the entry, if it must not be like this between calls; see the
+    /// module documentation. `destages`: its transfer is a
+    /// [`Destage`](crate::shard::transfer::TransferKind::Destage).
     pub fn fault(&self, destages: bool) -> Option<&'static str> {
         let busy = self.transfer().is_some();
         let dirty = self.has_dirty_frame();
@@ -284,7 +292,7 @@ mod tests {
 
     const ALL: u8 = (1 << PROPERTIES.len()) - 1;
 
-    /// An entry as the three words say, with these properties.
+    /// An entry that the three words describe, with these properties.
     fn entry([frame, record, transfer]: [&str; 3], flags: u8) -> Entry {
         let mut e = Entry::new(BlockKey::new(Volume(1), 7));
         if frame != "Absent" {
@@ -321,8 +329,8 @@ mod tests {
         rows.map(|row| row.split('|').map(str::trim).collect()).collect()
     }
 
-    /// Goal: between calls, an entry is sound exactly if the table says so. Method: all combinations of frame, record,
-    /// transfer and properties.
+    /// Goal: between calls, an entry is sound exactly if the table says so. Method: all
+    /// combinations of frame, record, transfer and properties.
     #[test]
     fn an_entry_is_sound_between_calls_exactly_if_the_table_says_so() {
         let rows = table("//! | property | frame |");
@@ -380,8 +388,8 @@ mod tests {
         ("trust", Entry::trust),
     ];
 
-    /// Goal: the table of transitions tells the truth. Method: each transition of each combination of frame, record,
-    /// transfer and its property; the other properties stay as they are.
+    /// Goal: the table of transitions is correct. Method: each transition of each combination of
+    /// frame, record, transfer and its property; the other properties must not change.
     #[test]
     fn a_property_changes_only_as_the_table_says() {
         let rows = table("//! | property | transition |");
