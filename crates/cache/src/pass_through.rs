@@ -112,7 +112,7 @@ pub(crate) struct PassThrough {
 impl PassThrough {
     /// The log has failed: no record is written to flash until the next start.
     pub fn begin(&mut self, world: &mut World) {
-        if !world.lifecycle.is_stopping() {
+        if world.lifecycle.stays_in_service() {
             self.stage.enter(PassThroughStage::Settling);
             world.flash.awaits_void = true;
             let limit = world.config.give_up_after;
@@ -132,7 +132,7 @@ impl PassThrough {
         if stage == PassThroughStage::Idle {
             return false;
         }
-        if world.lifecycle.is_stopping() {
+        if !world.lifecycle.stays_in_service() {
             // A stop does not wait for it.
             self.stage.enter(PassThroughStage::Idle);
             self.retry_at = None;

@@ -62,7 +62,7 @@ impl Cleaner {
         }
         // What can still be destaged first.
         let pinned = self.retries.reads_in_vain() && !self.is_destaging();
-        if pinned || self.retries.fails() && world.lifecycle.is_stopping() {
+        if pinned || self.retries.fails() && !world.lifecycle.stays_in_service() {
             self.retries.retry_now();
             return Turn::GiveUp;
         }
