@@ -127,9 +127,9 @@ impl Log {
         self.io.tell(Event::Start(StartEvent::Failed(error)));
     }
 
-    /// The log ends before batch `r.expected`: decides that, and makes it durable.
+    /// The log ends before batch `r.at.batch`: decides that, and makes it durable.
     fn finish_recovery(&mut self, r: &mut Recovery) {
-        let end = r.expected.previous();
+        let end = r.at.batch.previous();
         let tail = r.superblock.tail_region;
         let head = r.last_region.map_or(tail, RegionSequence::next);
         r.report.epoch = r.superblock.epoch;
@@ -159,9 +159,9 @@ impl Log {
         // What was read is durable: it was synced before. Where payloads lie in cells that has to
         // be said, because what is superseded may be written over from now on.
         let slots = self.io.geometry.has_slots();
-        self.commit.continue_at(end, if slots { end } else { r.known.min(end) });
+        self.commit.continue_at(end, if slots { end } else { r.known.batch.min(end) });
         r.begin_epoch(contents, &report, end, &self.io.geometry);
-        self.superblock.continue_after(r.copy);
+        self.superblock.continue_after(r.copies.newest());
         self.open(report);
     }
 
