@@ -470,9 +470,13 @@ impl Cache {
         if let Some(log) = self.world.log.as_mut().filter(|_| !stopped) {
             log.note_stamps(&stamped.noted);
         }
-        self.clean(Cleaner::step_stamps);
-        let failed = self.stamps.take_failed(VolumeSet::ALL);
-        self.stores.note_unstamped(&mut self.world, failed);
+        let mut others = VolumeSet::EMPTY;
+        self.clean(|cleaner, s| {
+            let (turn, left) = cleaner.stamped(s, stamped.failed);
+            others = left;
+            turn
+        });
+        self.stores.note_unstamped(&mut self.world, others);
         self.take_turn();
     }
 }

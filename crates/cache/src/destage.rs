@@ -314,7 +314,7 @@ fn clean(world: &World, cleaner: &mut Cleaner, destage: &mut Destage) {
 
 /// Whether only data that a destage has covered can be marked dirty.
 fn may_settle(world: &World) -> bool {
-    !world.lifecycle.is_stopping() && !world.is_modified() && !world.flash.is_lost()
+    world.lifecycle.stays_in_service() && !world.is_modified() && !world.flash.is_lost()
 }
 
 /// The result of a turn at the end of a destage.

@@ -33,6 +33,7 @@ mod requests;
 mod sealer;
 mod shard;
 mod slab;
+mod stages;
 mod stamp;
 mod startup;
 mod stats;

@@ -209,11 +209,11 @@ impl Lifecycle {
         self.stop_announced || self.is_past_service() && !self.has_failed()
     }
 
-    /// Whether nothing waits for data that cannot be destaged: a stop is near, or the cache does not serve. A start
-    /// counts too, because it also has to end.
+    /// Whether requests are served and no stop is announced. Only then may anything wait for data that cannot be
+    /// destaged, because a start and a stop have to end. (No stop need be near during a start.)
     #[inline]
-    pub fn is_stopping(self) -> bool {
-        self.stop_announced || !self.is_ready()
+    pub fn stays_in_service(self) -> bool {
+        self.is_ready() && !self.stop_announced
     }
 
     /// Whether the cleaning of a region may begin. (No part asks for one before the log is open.)
@@ -302,10 +302,18 @@ mod tests {
     fn a_stop_is_near_once_it_is_announced_or_begins() {
         for phase in PHASES {
             let life = |stop_announced| Lifecycle { phase, stop_announced };
-            assert!(life(true).is_stop_near() && life(true).is_stopping(), "{phase:?}");
+            assert!(life(true).is_stop_near(), "{phase:?}");
             let begun = life(false).is_past_service() && phase != LifePhase::Failed;
             assert_eq!(life(false).is_stop_near(), begun, "{phase:?}");
-            assert_eq!(life(false).is_stopping(), phase != LifePhase::Ready, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn a_cache_stays_in_service_while_it_serves_and_no_stop_is_announced() {
+        for phase in PHASES {
+            let life = |stop_announced| Lifecycle { phase, stop_announced };
+            assert!(!life(true).stays_in_service(), "{phase:?}");
+            assert_eq!(life(false).stays_in_service(), phase == LifePhase::Ready, "{phase:?}");
         }
     }
 

@@ -15,6 +15,25 @@
 //! Flushes, and writes of blocks with a record, wait for this, at most for `give_up_after`; then
 //! they fail. If a volume has unreadable dirty records, or its store has no header or fails, this
 //! does not succeed for the volume, and is retried later.
+//!
+//! | stage | what moves it on | next stage |
+//! | --- | --- | --- |
+//! | `Idle` | the log has failed, or another attempt is due | `Settling` |
+//! | `Settling` | all operations have ended, and the log's records may not be durable | `Salvaging` |
+//! | `Settling` | all operations have ended, and the log's records are durable | `Destaging` |
+//! | `Salvaging` | the log's records are durable | `Settling` |
+//! | `Salvaging` | the log's records cannot be made durable | `Releasing` |
+//! | `Destaging` | some volumes have no dirty records left | `Voiding` |
+//! | `Destaging` | all volumes have some left | `Idle` |
+//! | `Voiding` | the log has declared the records void | `Dropping` |
+//! | `Voiding` | the log cannot do that | `Releasing` |
+//! | `Releasing` | headers are ordered | `Released` |
+//! | `Releasing` | there is no header to order | `Idle` |
+//! | `Released` | some headers are durable | `Dropping` |
+//! | `Released` | none is | `Idle` |
+//! | `Dropping` | a number of entries have forgotten their records | `Dropping` |
+//! | `Dropping` | all have | `Idle` |
+//! | `Settling`, `Salvaging`, `Destaging`, `Voiding`, `Releasing`, `Released`, `Dropping` | a stop | `Idle` |
 
 use forebay_block::Nanos;
 use forebay_effect::Outcome;
@@ -22,6 +41,7 @@ use forebay_effect::Outcome;
 use crate::cleaner::Cleaner;
 use crate::destage::Destages;
 use crate::entry_walk::EntryWalk;
+use crate::stages::{CurrentStage, Stage};
 use crate::stamp::Stamps;
 use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
@@ -31,9 +51,10 @@ use crate::world::{World, shard_context, sooner};
 const PAUSE_FIRST: Nanos = Nanos(5_000_000_000);
 const PAUSE_LAST: Nanos = Nanos(320_000_000_000);
 
-/// The phase.
+/// How far the attempt has come. See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum PassThroughStage {
+    /// No attempt is in progress.
     #[default]
     Idle,
     /// Operations that were in progress when the log failed are ending.
@@ -51,6 +72,26 @@ enum PassThroughStage {
     Dropping(EntryWalk),
 }
 
+impl Stage for PassThroughStage {
+    const OF: &'static str = "pass-through";
+
+    fn leads_to(self, next: PassThroughStage) -> bool {
+        use PassThroughStage::{
+            Destaging, Dropping, Idle, Released, Releasing, Salvaging, Settling, Voiding,
+        };
+        match self {
+            Idle => next == Settling,
+            _ if next == Idle => true,
+            Settling => matches!(next, Salvaging | Destaging),
+            Salvaging => matches!(next, Settling | Releasing),
+            Destaging => matches!(next, Voiding(_)),
+            Voiding(_) => matches!(next, Dropping(_) | Releasing),
+            Releasing => matches!(next, Released(_)),
+            Released(_) | Dropping(_) => matches!(next, Dropping(_)),
+        }
+    }
+}
+
 /// The procedures that it controls.
 pub(crate) struct Others<'a> {
     pub cleaner: &'a mut Cleaner,
@@ -61,7 +102,7 @@ pub(crate) struct Others<'a> {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct PassThrough {
-    stage: PassThroughStage,
+    stage: CurrentStage<PassThroughStage>,
     /// When the waiting requests fail, and when the next attempt is due.
     until: Option<Nanos>,
     retry_at: Option<Nanos>,
@@ -71,8 +112,8 @@ pub(crate) struct PassThrough {
 impl PassThrough {
     /// The log has failed: no record is written to flash until the next start.
     pub fn begin(&mut self, world: &mut World) {
-        if !world.lifecycle.is_stopping() {
-            self.stage = PassThroughStage::Settling;
+        if world.lifecycle.stays_in_service() {
+            self.stage.enter(PassThroughStage::Settling);
             world.flash.awaits_void = true;
             let limit = world.config.give_up_after;
             self.until = (limit != Nanos(0)).then(|| world.now.saturating_add(limit));
@@ -82,18 +123,19 @@ impl PassThrough {
     /// Whether [`PassThrough::take_turn`] may find anything to do.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.stage != PassThroughStage::Idle
+        self.stage.get() != PassThroughStage::Idle
     }
 
     /// One turn; `seals`: a seal is in progress.
     pub fn take_turn(&mut self, world: &mut World, others: Others<'_>, seals: bool) -> bool {
-        let stage = self.stage;
+        let stage = self.stage.get();
         if stage == PassThroughStage::Idle {
             return false;
         }
-        if world.lifecycle.is_stopping() {
+        if !world.lifecycle.stays_in_service() {
             // A stop does not wait for it.
-            (self.stage, self.retry_at) = (PassThroughStage::Idle, None);
+            self.stage.enter(PassThroughStage::Idle);
+            self.retry_at = None;
             self.let_go(world);
             return true;
         }
@@ -107,7 +149,7 @@ impl PassThrough {
                 if log.is_salvaged() {
                     self.begin_last_destage(world, others);
                 } else {
-                    self.stage = PassThroughStage::Salvaging;
+                    self.stage.enter(PassThroughStage::Salvaging);
                     log.salvage(Ticket::PassThrough.encode());
                 }
                 true
@@ -120,42 +162,42 @@ impl PassThrough {
 
     /// The log's records are durable, or this cannot be known.
     pub fn salvaged(&mut self, result: Outcome) {
-        if self.stage != PassThroughStage::Salvaging {
+        if self.stage.get() != PassThroughStage::Salvaging {
             return;
         }
         match result {
             // A destage may have been requested meanwhile; it ends first.
-            Ok(()) => self.stage = PassThroughStage::Settling,
-            Err(_) => self.stage = PassThroughStage::Releasing,
+            Ok(()) => self.stage.enter(PassThroughStage::Settling),
+            Err(_) => self.stage.enter(PassThroughStage::Releasing),
         }
     }
 
     fn begin_last_destage(&mut self, world: &mut World, others: Others<'_>) {
         others.cleaner.forget();
         others.cleaner.retry_now();
-        self.stage = PassThroughStage::Destaging;
+        self.stage.enter(PassThroughStage::Destaging);
         others.destages.begin_of_flash(world, others.cleaner);
     }
 
     /// All dirty records that could be destaged have been.
     pub fn destaged(&mut self, world: &mut World) {
-        if self.stage != PassThroughStage::Destaging {
+        if self.stage.get() != PassThroughStage::Destaging {
             return;
         }
         let clean = without_dirty_records(world);
         let Some(log) = world.log.as_mut().filter(|_| !clean.is_empty()) else {
             return self.fail(world);
         };
-        self.stage = PassThroughStage::Voiding(clean);
+        self.stage.enter(PassThroughStage::Voiding(clean));
         log.void(clean.iter(), Ticket::PassThrough.encode());
     }
 
     /// The volumes' records are durably void, or could not be declared void.
     pub fn voided(&mut self, world: &mut World, result: Outcome) {
-        let PassThroughStage::Voiding(volumes) = self.stage else { return };
+        let PassThroughStage::Voiding(volumes) = self.stage.get() else { return };
         match result {
             Ok(()) => self.continue_without_flash(world, volumes),
-            Err(_) => self.stage = PassThroughStage::Releasing,
+            Err(_) => self.stage.enter(PassThroughStage::Releasing),
         }
     }
 
@@ -164,14 +206,14 @@ impl PassThrough {
         match stamps.release(world, without_dirty_records(world)) {
             None => return false,
             Some(VolumeSet::EMPTY) => self.fail(world),
-            Some(volumes) => self.stage = PassThroughStage::Released(volumes),
+            Some(volumes) => self.stage.enter(PassThroughStage::Released(volumes)),
         }
         true
     }
 
     /// The headers of these stores durably say so.
     pub fn released(&mut self, world: &mut World, done: VolumeSet) {
-        let PassThroughStage::Released(volumes) = self.stage else { return };
+        let PassThroughStage::Released(volumes) = self.stage.get() else { return };
         match volumes & done {
             VolumeSet::EMPTY => self.fail(world),
             released => self.continue_without_flash(world, released),
@@ -183,7 +225,7 @@ impl PassThrough {
         world.flash.do_without(volumes, world.volumes.len());
         world.stats.passed_through += u64::from(volumes.len());
         world.call_starved();
-        self.stage = PassThroughStage::Dropping(EntryWalk::START);
+        self.stage.enter(PassThroughStage::Dropping(EntryWalk::START));
         self.let_go(world);
     }
 
@@ -191,9 +233,9 @@ impl PassThrough {
     fn drop_void(&mut self, world: &mut World, others: Others<'_>, walk: EntryWalk) -> bool {
         let context = &mut shard_context!(world);
         match walk.step(&mut world.shards, |shard, from, n| shard.drop_void(context, from, n)) {
-            Some(rest) => self.stage = PassThroughStage::Dropping(rest),
+            Some(rest) => self.stage.enter(PassThroughStage::Dropping(rest)),
             None => {
-                self.stage = PassThroughStage::Idle;
+                self.stage.enter(PassThroughStage::Idle);
                 if !world.flash.all_without() {
                     self.retry_later(world);
                 } else if !others.destages.is_under_way() {
@@ -206,7 +248,7 @@ impl PassThrough {
     }
 
     fn fail(&mut self, world: &mut World) {
-        self.stage = PassThroughStage::Idle;
+        self.stage.enter(PassThroughStage::Idle);
         self.let_go(world);
         self.retry_later(world);
     }
@@ -248,8 +290,8 @@ impl PassThrough {
         }
         if self.retry_at.is_some_and(|at| at <= world.now) {
             self.retry_at = None;
-            if world.lifecycle.is_ready() && self.stage == PassThroughStage::Idle {
-                self.stage = PassThroughStage::Settling;
+            if world.lifecycle.is_ready() && self.stage.get() == PassThroughStage::Idle {
+                self.stage.enter(PassThroughStage::Settling);
             }
         }
     }
@@ -263,4 +305,25 @@ fn without_dirty_records(world: &World) -> VolumeSet {
         clean.insert_if(volume, whole && !world.flash.without().contains(volume));
     }
     clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::check_table;
+
+    #[test]
+    fn stages_follow_each_other_as_the_table_says() {
+        let stages = [
+            PassThroughStage::Idle,
+            PassThroughStage::Settling,
+            PassThroughStage::Salvaging,
+            PassThroughStage::Destaging,
+            PassThroughStage::Voiding(VolumeSet::EMPTY),
+            PassThroughStage::Releasing,
+            PassThroughStage::Released(VolumeSet::EMPTY),
+            PassThroughStage::Dropping(EntryWalk::START),
+        ];
+        check_table(include_str!("pass_through.rs"), &stages);
+    }
 }

@@ -9,6 +9,18 @@
 //! 3. The log durably takes the note.
 //! 4. Volumes that are no longer trusted leave the index, a bounded number of blocks in each turn.
 //!    This follows step 3, because a power cut would bring them back before it.
+//!
+//! | stage | what moves it on | next stage |
+//! | --- | --- | --- |
+//! | `Settling` | nothing else is in progress | `Marking` |
+//! | `Settling` | there is no log, or a stop has begun after the log was lost | `Dropping` |
+//! | `Marking` | the log has written its clean mark | `Noting` |
+//! | `Noting` | the log has taken the note | `Dropping` |
+//! | `Dropping` | a number of entries have been dropped | `Dropping` |
+//!
+//! A seal begins with `Settling` or, if there is a log and a stop has ended, with `Noting`. If no volume uses flash any
+//! more, a start finds nothing that counts, and needs no note: the seal begins with `Dropping`. It may fail in any
+//! stage, and succeeds only in `Dropping`.
 
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Log, Sealed};
@@ -17,6 +29,7 @@ use crate::cleaner::Cleaner;
 use crate::entry_walk::EntryWalk;
 use crate::notice::Notice;
 use crate::shard::Shard;
+use crate::stages::{CurrentStage, Stage};
 use crate::ticket::Ticket;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
@@ -31,7 +44,7 @@ pub(crate) struct Sealer {
 #[derive(Clone, Debug)]
 struct Sealing {
     volumes: Vec<Sealed>,
-    stage: SealingStage,
+    stage: CurrentStage<SealingStage>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +59,19 @@ enum SealingStage {
     Dropping(EntryWalk),
 }
 
+impl Stage for SealingStage {
+    const OF: &'static str = "a seal";
+
+    fn leads_to(self, next: SealingStage) -> bool {
+        use SealingStage::{Dropping, Marking, Noting, Settling};
+        match self {
+            Settling => matches!(next, Marking | Dropping(_)),
+            Marking => next == Noting,
+            Noting | Dropping(_) => matches!(next, Dropping(_)),
+        }
+    }
+}
+
 impl Sealer {
     #[inline]
     pub fn is_under_way(&self) -> bool {
@@ -57,7 +83,6 @@ impl Sealer {
         let mut stage = SealingStage::Settling;
         let without_flash = world.flash.all_without();
         match &mut world.log {
-            // A start finds nothing that counts, and needs no note.
             Some(_) if without_flash => stage = SealingStage::Dropping(EntryWalk::START),
             Some(log) if world.lifecycle.is_stopped() => {
                 stage = SealingStage::Noting;
@@ -65,7 +90,7 @@ impl Sealer {
             }
             _ => {}
         }
-        self.sealing = Some(Sealing { volumes, stage });
+        self.sealing = Some(Sealing { volumes, stage: CurrentStage::first(stage) });
     }
 
     /// The log has written its clean mark, or could not.
@@ -73,7 +98,7 @@ impl Sealer {
         let sealing = self.sealing.as_mut().expect("only a seal in progress waits for this mark");
         match (result, &mut world.log) {
             (Ok(()), Some(log)) => {
-                sealing.stage = SealingStage::Noting;
+                sealing.stage.enter(SealingStage::Noting);
                 log.seal(&sealing.volumes, Ticket::Seal.encode());
             }
             _ => self.end(world, result),
@@ -85,7 +110,7 @@ impl Sealer {
         let Some(sealing) = &mut self.sealing else { return };
         match result {
             Ok(()) => {
-                sealing.stage = SealingStage::Dropping(EntryWalk::START);
+                sealing.stage.enter(SealingStage::Dropping(EntryWalk::START));
                 // Others may write to the stores, and the log has noted that.
                 for sealed in &sealing.volumes {
                     if let Some(of) = world.volumes.get_mut(sealed.volume) {
@@ -97,8 +122,11 @@ impl Sealer {
         }
     }
 
+    /// The seal has ended, successfully or not.
     fn end(&mut self, world: &mut World, result: Outcome) {
-        self.sealing = None;
+        let ended = self.sealing.take().map(|sealing| sealing.stage.get());
+        let dropped = matches!(ended, Some(SealingStage::Dropping(_)));
+        assert!(dropped || result.is_err(), "a seal succeeds in {ended:?}");
         world.holds.cleanings = false;
         world.notices.push(Notice::Sealed(result));
     }
@@ -107,7 +135,7 @@ impl Sealer {
     pub fn take_turn(&mut self, world: &mut World, cleaner: &Cleaner) -> bool {
         let Some(Sealing { stage, .. }) = &self.sealing else { return false };
         let idle = world.shards.iter().all(Shard::is_idle);
-        match *stage {
+        match stage.get() {
             SealingStage::Settling if idle && cleaner.is_idle() || world.flash.is_lost() => {
                 self.mark(world);
                 true
@@ -127,7 +155,7 @@ impl Sealer {
     fn mark(&mut self, world: &mut World) {
         let sealing = self.sealing.as_mut().expect("a seal is in progress");
         let may_mark = world.volumes.may_be_declared_clean();
-        sealing.stage = match &mut world.log {
+        let next = match &mut world.log {
             Some(_) if world.lifecycle.is_ready() && !may_mark => {
                 return self.end(world, Err(IoError::Device));
             }
@@ -140,6 +168,7 @@ impl Sealer {
             Some(_) if !world.flash.is_lost() => return self.end(world, Err(IoError::Shutdown)),
             _ => SealingStage::Dropping(EntryWalk::START),
         };
+        sealing.stage.enter(next);
     }
 
     /// One turn of dropping the blocks of volumes that are no longer trusted; `idle`: nothing else
@@ -160,9 +189,26 @@ impl Sealer {
         }
         let context = &mut shard_context!(world);
         match walk.step(&mut world.shards, |s, from, n| s.drop_clean(context, dropped, from, n)) {
-            Some(rest) => sealing.stage = SealingStage::Dropping(rest),
+            Some(rest) => sealing.stage.enter(SealingStage::Dropping(rest)),
             None => self.end(world, Ok(())),
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::check_table;
+
+    #[test]
+    fn stages_follow_each_other_as_the_table_says() {
+        let stages = [
+            SealingStage::Settling,
+            SealingStage::Marking,
+            SealingStage::Noting,
+            SealingStage::Dropping(EntryWalk::START),
+        ];
+        check_table(include_str!("sealer.rs"), &stages);
     }
 }

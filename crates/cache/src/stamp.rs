@@ -57,8 +57,6 @@ pub(crate) struct Stamps {
     completing: VolumeSet,
     /// Regions to be reclaimed after that.
     deferred: Vec<RegionIndex>,
-    /// Volumes whose last stamp could not be written.
-    failed: VolumeSet,
 }
 
 /// A stamp that is being written to a header.
@@ -78,6 +76,8 @@ struct Pending {
 pub(crate) struct Stamped {
     /// The durable stamps.
     pub noted: Vec<NotedStamp>,
+    /// The volumes whose stamps could not be written.
+    pub failed: VolumeSet,
     /// The volumes that the stores' headers release from the log, when all expected answers have
     /// arrived.
     pub released: Option<VolumeSet>,
@@ -138,7 +138,7 @@ impl Stamps {
     /// The headers of these volumes were written, or could not be.
     pub fn note_written(&mut self, world: &mut World, reports: &[StampReport]) -> Stamped {
         let mut noted = Vec::with_capacity(reports.len());
-        let mut releasing = VolumeSet::EMPTY;
+        let (mut failed, mut releasing) = (VolumeSet::EMPTY, VolumeSet::EMPTY);
         for &StampReport { volume, result } in reports {
             let this = VolumeSet::only(volume);
             let pending =
@@ -148,7 +148,7 @@ impl Stamps {
             self.under_way &= !this;
             self.releasing &= !this;
             let Ok(number) = result else {
-                self.failed |= this;
+                failed |= this;
                 self.taken_over.insert_if(volume, pending.taken_over);
                 continue;
             };
@@ -165,14 +165,7 @@ impl Stamps {
             noted.push(NotedStamp { volume, number, logged });
         }
         let over = !releasing.is_empty() && self.releasing.is_empty();
-        Stamped { noted, released: over.then(|| core::mem::take(&mut self.released)) }
-    }
-
-    /// Takes the volumes whose last stamp could not be written.
-    pub fn take_failed(&mut self, volumes: VolumeSet) -> VolumeSet {
-        let taken = volumes & self.failed;
-        self.failed &= !volumes;
-        taken
+        Stamped { noted, failed, released: over.then(|| core::mem::take(&mut self.released)) }
     }
 
     /// Volumes whose stamp has not seen that batch of the log.
@@ -258,7 +251,6 @@ impl Stamps {
             });
         }
         self.taken_over &= !volumes;
-        self.failed &= !volumes;
         self.under_way |= volumes;
         if release {
             self.releasing |= volumes;

@@ -1,5 +1,15 @@
 //! A stop: requests in flight end; dirty blocks in DRAM go to flash and, if requested, from there
 //! to the backing stores. Then the log writes its clean mark, and nothing is cleaned any more.
+//!
+//! | stage | what moves it on | next stage |
+//! | --- | --- | --- |
+//! | `NotBegun` | a stop of a cache that serves | `Draining` |
+//! | `NotBegun` | a stop of a cache that was never started | `Closing` |
+//! | `Draining` | requests, fetches and other destages have ended | `Flushing` |
+//! | `Flushing` | the blocks that were dirty in DRAM are on flash or the stores, or cannot be | `Destaging` |
+//! | `Destaging` | the destage has ended, or none was requested | `Closing` |
+//!
+//! [`Lifecycle`](crate::lifecycle::Lifecycle) has the steps that follow.
 
 use forebay_effect::{IoError, Outcome};
 
@@ -7,6 +17,7 @@ use crate::cleaner::Cleaner;
 use crate::destage::{DestageError, Destaged, Destages};
 use crate::notice::Notice;
 use crate::shard::Shard;
+use crate::stages::{CurrentStage, Stage};
 use crate::ticket::Ticket;
 use crate::world::World;
 
@@ -29,22 +40,41 @@ pub enum StoresLeft {
     Behind,
 }
 
-/// What a stop does until the log closes.
+/// How far a stop has come. See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StopStage {
+    /// No stop has begun.
+    NotBegun,
     /// Requests in flight are ending.
     Draining,
     /// The blocks that are dirty in DRAM are being flushed.
     Flushing,
     /// The dirty records on flash are being destaged, if requested.
     Destaging,
+    /// The log closes or has closed, if there is one.
+    Closing,
 }
 
-/// See the module. [`Lifecycle`](crate::lifecycle::Lifecycle) has the steps that follow.
+impl Stage for StopStage {
+    const OF: &'static str = "a stop";
+
+    fn leads_to(self, next: StopStage) -> bool {
+        use StopStage::{Closing, Destaging, Draining, Flushing, NotBegun};
+        match self {
+            NotBegun => matches!(next, Draining | Closing),
+            Draining => next == Flushing,
+            Flushing => next == Destaging,
+            Destaging => next == Closing,
+            Closing => false,
+        }
+    }
+}
+
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Stop {
     target: StopTarget,
-    stage: Option<StopStage>,
+    stage: CurrentStage<StopStage>,
     result: Destaged,
     left: StoresLeft,
     /// What became of the blocks that were dirty in memory, once that is decided.
@@ -55,7 +85,7 @@ impl Stop {
     pub fn new() -> Stop {
         Stop {
             target: StopTarget::Flash,
-            stage: None,
+            stage: CurrentStage::first(StopStage::NotBegun),
             result: Ok(()),
             left: StoresLeft::Whole,
             flushed: None,
@@ -65,11 +95,12 @@ impl Stop {
     /// Begins a stop of a cache that serves, or was never started; returns whether it began.
     pub fn begin(&mut self, world: &mut World, target: StopTarget) -> bool {
         if world.lifecycle.is_ready() {
-            self.stage = Some(StopStage::Draining);
+            self.stage.enter(StopStage::Draining);
             world.lifecycle.begin_stop();
             world.shards.iter_mut().for_each(Shard::stop_lines);
         } else if world.lifecycle.is_new() {
             // Nothing is dirty, and the devices are not open: none is accessed.
+            self.stage.enter(StopStage::Closing);
             world.flash.close();
             match &mut world.log {
                 Some(log) => {
@@ -120,23 +151,20 @@ impl Stop {
         cleaner: &mut Cleaner,
         destages: &mut Destages,
     ) -> bool {
-        let Some(stage) = self.stage else {
-            return world.lifecycle.is_ending() && self.end(world, cleaner);
-        };
-        match stage {
+        match self.stage.get() {
             StopStage::Draining
                 if world.front.requests.in_use() == 0
                     && !destages.is_under_way()
                     && !world.shards.iter().any(|shard| shard.tiers.lines.is_fetching()) =>
             {
-                self.stage = Some(StopStage::Flushing);
+                self.stage.enter(StopStage::Flushing);
                 destages.begin_for_stop(world, cleaner);
                 true
             }
             StopStage::Flushing => {
                 let Some(result) = destages.flushed() else { return false };
                 (self.result, self.flushed) = (result, Some(result));
-                self.stage = Some(StopStage::Destaging);
+                self.stage.enter(StopStage::Destaging);
                 match self.target {
                     StopTarget::Flash => destages.forget(world),
                     StopTarget::Stores => destages.clean_for_stop(),
@@ -147,7 +175,8 @@ impl Stop {
                 self.close(world);
                 true
             }
-            StopStage::Draining | StopStage::Destaging => false,
+            StopStage::Closing => world.lifecycle.is_ending() && self.end(world, cleaner),
+            StopStage::NotBegun | StopStage::Draining | StopStage::Destaging => false,
         }
     }
 
@@ -163,7 +192,7 @@ impl Stop {
         // A cleaning may still end while the log stops, but the log would not know.
         let clean = world.volumes.dirty_blocks == 0;
         self.left = if clean { StoresLeft::Whole } else { StoresLeft::Behind };
-        self.stage = None;
+        self.stage.enter(StopStage::Closing);
         world.flash.close();
         match &mut world.log {
             Some(log) if may_mark && !without_flash => {
@@ -189,5 +218,23 @@ impl Stop {
             world.notices.push(Notice::Stopped(self.result.map(|()| self.left)));
         }
         ends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::check_table;
+
+    #[test]
+    fn stages_follow_each_other_as_the_table_says() {
+        let stages = [
+            StopStage::NotBegun,
+            StopStage::Draining,
+            StopStage::Flushing,
+            StopStage::Destaging,
+            StopStage::Closing,
+        ];
+        check_table(include_str!("stop.rs"), &stages);
     }
 }

@@ -120,7 +120,7 @@ impl Stores {
         );
         world.front.requests.count(RequestPlace::OverShare) > 0
             || !(shares.crowded() & !conditions.left_out()).is_empty()
-            || !conditions.failing().is_empty() && world.lifecycle.is_stopping()
+            || !conditions.failing().is_empty() && !world.lifecycle.stays_in_service()
             || !conditions.late.volumes().is_empty()
     }
 

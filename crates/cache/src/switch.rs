@@ -13,6 +13,16 @@
 //! A start under a policy that does not write back, on a log that holds dirty records, begins with
 //! step 2 under write-back. When a step fails, the old policy stays, and the held requests
 //! continue. After a start no caller waits for this result, so it is kept: [`Switch::unsettled`].
+//!
+//! | stage | what moves it on | next stage |
+//! | --- | --- | --- |
+//! | `First` | no other destage is in progress | `Destaging` |
+//! | `Destaging` | the first destage has ended, even if some data could not be destaged | `Holding` |
+//! | `Holding` | no modifying request is in flight, and no other destage is in progress | `Last` |
+//! | `Last` | the last destage has ended, and nothing is dirty | `Marking` |
+//!
+//! A change may fail in any stage. It succeeds when the log has written its clean mark (`Marking`) or, without a log,
+//! after the last destage (`Last`).
 
 use std::fmt;
 
@@ -24,6 +34,7 @@ use crate::destage::{DestageError, Destaged, Destages};
 use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
+use crate::stages::{CurrentStage, Stage};
 use crate::ticket::Ticket;
 use crate::world::World;
 
@@ -62,13 +73,13 @@ impl std::error::Error for PolicyError {}
 #[derive(Clone, Copy, Debug)]
 struct Change {
     to: (WritePolicy, Acknowledge),
-    stage: SwitchStage,
+    stage: CurrentStage<SwitchStage>,
     /// A change at the start, because recovery found dirty records; no one has asked for it.
     at_start: bool,
 }
 
-/// The phase.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
+/// How far a change has come. See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SwitchStage {
     /// Must destage, while requests continue.
     First,
@@ -80,6 +91,21 @@ enum SwitchStage {
     Last,
     /// The log writes its clean mark.
     Marking,
+}
+
+impl Stage for SwitchStage {
+    const OF: &'static str = "a change of policy";
+
+    fn leads_to(self, next: SwitchStage) -> bool {
+        use SwitchStage::{Destaging, First, Holding, Last, Marking};
+        match self {
+            First => next == Destaging,
+            Destaging => next == Holding,
+            Holding => next == Last,
+            Last => next == Marking,
+            Marking => false,
+        }
+    }
 }
 
 /// The change in progress, if any.
@@ -106,7 +132,8 @@ impl Switch {
         if let Err(error) = self.may_begin(world, to) {
             return world.notices.push(Notice::PolicySet(Err(error)));
         }
-        self.set(world, Change { to, stage: SwitchStage::First, at_start: false });
+        let stage = CurrentStage::first(SwitchStage::First);
+        self.change = Some(Change { to, stage, at_start: false });
     }
 
     /// Whether a change to this policy may begin.
@@ -135,14 +162,9 @@ impl Switch {
         let fits = goes_with(world, WritePolicy::WRITE_BACK, to.1).is_ok();
         let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
         adopt(world, WritePolicy::WRITE_BACK, acknowledge);
-        self.set(world, Change { to, stage: SwitchStage::Holding, at_start: true });
-    }
-
-    fn set(&mut self, world: &mut World, change: Change) {
-        if change.stage >= SwitchStage::Holding {
-            world.holds.add(HoldReason::Switch);
-        }
-        self.change = Some(change);
+        let stage = CurrentStage::first(SwitchStage::Holding);
+        self.change = Some(Change { to, stage, at_start: true });
+        world.holds.add(HoldReason::Switch);
     }
 
     /// One turn.
@@ -152,37 +174,32 @@ impl Switch {
         cleaner: &mut Cleaner,
         destages: &mut Destages,
     ) -> bool {
-        let Some(mut change) = self.change else { return false };
+        let Some(change) = &mut self.change else { return false };
         if !world.lifecycle.is_ready() {
             // A stop: what is held ends under the old policy.
             self.end(world, Err(PolicyError::Shutdown));
             return true;
         }
-        match change.stage {
+        let next = match change.stage.get() {
             SwitchStage::First | SwitchStage::Holding if destages.is_under_way() => return false,
-            SwitchStage::First => {
-                change.stage = SwitchStage::Destaging;
-                destages.begin(world, cleaner);
-            }
+            SwitchStage::First => SwitchStage::Destaging,
             SwitchStage::Holding if world.is_modified() => return false,
-            SwitchStage::Holding => {
-                change.stage = SwitchStage::Last;
-                destages.begin(world, cleaner);
-            }
+            SwitchStage::Holding => SwitchStage::Last,
             SwitchStage::Destaging | SwitchStage::Last | SwitchStage::Marking => return false,
-        }
-        self.set(world, change);
+        };
+        change.stage.enter(next);
+        destages.begin(world, cleaner);
         true
     }
 
     /// A destage has ended, possibly one of a change.
     pub fn destaged(&mut self, world: &mut World, result: Destaged) {
-        let Some(mut change) = self.change else { return };
-        match change.stage {
+        let Some(change) = &mut self.change else { return };
+        match change.stage.get() {
             SwitchStage::Destaging => {
                 // Whether it went well will be seen by the last one.
-                change.stage = SwitchStage::Holding;
-                self.set(world, change);
+                change.stage.enter(SwitchStage::Holding);
+                world.holds.add(HoldReason::Switch);
             }
             SwitchStage::Last => {
                 let dirty = world.volumes.dirty_blocks > 0 || world.appends_dirty();
@@ -194,8 +211,7 @@ impl Switch {
                     (Ok(()), None) => self.end(world, Ok(())),
                     (Ok(()), Some(log)) => {
                         log.clean_before_now(Ticket::Switch.encode());
-                        change.stage = SwitchStage::Marking;
-                        self.set(world, change);
+                        change.stage.enter(SwitchStage::Marking);
                     }
                 }
             }
@@ -205,9 +221,10 @@ impl Switch {
 
     /// The log has written its clean mark, or could not. The change may have been abandoned before.
     pub fn marked(&mut self, world: &mut World, result: Outcome) {
-        if self.is_under_way() {
-            self.end(world, result.map_err(|error| PolicyError::Failed(error.into())));
-        }
+        let Some(change) = &self.change else { return };
+        // After a change that was abandoned while the log wrote its mark, none begins.
+        assert_eq!(change.stage.get(), SwitchStage::Marking, "the mark is for another change");
+        self.end(world, result.map_err(|error| PolicyError::Failed(error.into())));
     }
 
     /// The log has failed: no change can be made.
@@ -222,6 +239,9 @@ impl Switch {
         let change = self.change.take().expect("a change is in progress");
         match result {
             Ok(()) => {
+                let stage = change.stage.get();
+                let may = matches!(stage, SwitchStage::Last | SwitchStage::Marking);
+                assert!(may, "a change of policy succeeds in {stage:?}");
                 adopt(world, change.to.0, change.to.1);
                 self.unsettled = None;
             }
@@ -257,6 +277,7 @@ mod tests {
     use crate::config::{CacheConfig, VolumeConfig};
     use crate::in_flight::RequestPlace;
     use crate::place::Relation;
+    use crate::stages::check_table;
     use crate::{Open, Order, StopTarget};
     use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
@@ -269,6 +290,18 @@ mod tests {
             }
             cache.check_requests();
         }
+    }
+
+    #[test]
+    fn stages_follow_each_other_as_the_table_says() {
+        let stages = [
+            SwitchStage::First,
+            SwitchStage::Destaging,
+            SwitchStage::Holding,
+            SwitchStage::Last,
+            SwitchStage::Marking,
+        ];
+        check_table(include_str!("switch.rs"), &stages);
     }
 
     #[test]
@@ -340,6 +373,18 @@ mod tests {
         assert_eq!(refusal(&mut cache, back), refused(PolicyError::FlashFailed));
         cache.handle_order(Nanos(0), Order::Stop(StopTarget::Stores));
         assert_eq!(refusal(&mut cache, back), refused(PolicyError::Shutdown));
+    }
+
+    #[test]
+    #[should_panic(expected = "the mark is for another change")]
+    fn a_change_does_not_end_with_the_clean_mark_of_another() {
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig::new(1 << 16));
+        cache.start(Nanos(0), Open::RECOVER);
+        let mut switch = Switch::default();
+        switch.marked(&mut cache.world, Ok(()));
+        switch.ask(&mut cache.world, (WritePolicy::WRITE_THROUGH, Acknowledge::Flash));
+        switch.marked(&mut cache.world, Ok(()));
     }
 
     #[test]

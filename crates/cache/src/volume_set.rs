@@ -16,6 +16,7 @@ const _: () = assert!(VOLUMES_MAX <= u64::BITS as usize, "a bit for each volume"
 impl VolumeSet {
     pub const EMPTY: VolumeSet = VolumeSet(0);
     /// All volumes that a cache may have.
+    #[cfg(test)]
     pub const ALL: VolumeSet = VolumeSet(u64::MAX);
 
     /// The set of one volume; empty if the number is too large.

@@ -21,7 +21,7 @@ use crate::format::FormatError;
 use crate::format::batch::{BatchEntry, BatchHeader};
 use crate::format::directory::{DirectoryHeader, RegionContents};
 use crate::geometry::Geometry;
-use crate::recovery::{Recovery, RecoveryStep, Restored};
+use crate::recovery::{Recovery, RecoveryStep, Restored, WalkPosition};
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
 /// Number of directories read at once.
@@ -65,7 +65,7 @@ impl Recovery {
         let scan = self.live(region_sequence)?;
         let last = self.live(region_sequence.next())?.first_batch.checked_previous()?;
         let owned = self.any_epoch || epochs::accepts(&self.superblock.epochs, last, scan.epoch);
-        let whole = scan.first_batch <= last && last <= self.known && owned;
+        let whole = scan.first_batch <= last && last <= self.known.batch && owned;
         (scan.directory_pages > 0 && whole).then_some(last)
     }
 
@@ -79,10 +79,10 @@ impl Recovery {
     /// Requests the next directories, as many as there are lanes.
     fn read_ahead(&mut self, log: &mut Restored) {
         let end = self.superblock.tail_region + self.regions();
-        self.ahead.next = self.ahead.next.max(self.region_sequence);
+        self.ahead.next = self.ahead.next.max(self.at.region_sequence);
         for lane in &mut self.ahead.lanes {
             // (The walk has skipped this region.)
-            if matches!(*lane, Lane::Read(sequence, _) if sequence < self.region_sequence) {
+            if matches!(*lane, Lane::Read(sequence, _) if sequence < self.at.region_sequence) {
                 *lane = Lane::Idle;
             }
         }
@@ -94,7 +94,7 @@ impl Recovery {
                 continue;
             }
             let pages = self.live(region_sequence).map_or(0, |scan| scan.directory_pages);
-            let buffer = self.directory_buffer(lane);
+            let buffer = self.buffers.directory(lane);
             if log.io.buffers[buffer].len() < (pages * log.io.geometry.page_size) as usize {
                 continue;
             }
@@ -108,7 +108,9 @@ impl Recovery {
     pub(crate) fn directory_read(&mut self, log: &mut Restored, lane: usize, read: bool) {
         let Lane::Reading(region_sequence) = self.ahead.lanes[lane] else { return };
         self.ahead.lanes[lane] = Lane::Read(region_sequence, read);
-        if matches!(self.step, RecoveryStep::Directory) && self.region_sequence == region_sequence {
+        if matches!(self.step, RecoveryStep::Directory)
+            && self.at.region_sequence == region_sequence
+        {
             self.walk(log);
         }
     }
@@ -116,11 +118,11 @@ impl Recovery {
     /// Called when the walk is at the first batch of a region. Returns whether it must wait for the
     /// region's directory; if not, it may now be past the region.
     pub(crate) fn enter_by_directory(&mut self, log: &mut Restored) -> bool {
-        if self.ahead.asked == Some(self.region_sequence) {
+        if self.ahead.asked == Some(self.at.region_sequence) {
             return false;
         }
         self.read_ahead(log);
-        let lane = match self.lane_of(self.region_sequence) {
+        let lane = match self.lane_of(self.at.region_sequence) {
             None => return false,
             Some(lane) => lane,
         };
@@ -128,7 +130,7 @@ impl Recovery {
             self.step = RecoveryStep::Directory;
             return true;
         };
-        self.ahead.asked = Some(self.region_sequence);
+        self.ahead.asked = Some(self.at.region_sequence);
         self.ahead.known = None;
         self.ahead.lanes[lane] = Lane::Idle;
         let mut contents = core::mem::take(&mut self.ahead.contents);
@@ -154,14 +156,14 @@ impl Recovery {
         contents: &mut RegionContents,
     ) -> Result<DirectoryHeader, Unfit> {
         let (Some(last), Some(scan), true) =
-            (self.last_of_full(self.region_sequence), self.live(self.region_sequence), read)
+            (self.last_of_full(self.at.region_sequence), self.live(self.at.region_sequence), read)
         else {
             return Err(Unfit::Torn);
         };
         let length = (scan.directory_pages * log.io.geometry.page_size) as usize;
-        let bytes = &log.io.buffers[self.directory_buffer(lane)][..length];
-        let page =
-            log.page_of(self.region_sequence, log.io.geometry.region_pages - scan.directory_pages);
+        let bytes = &log.io.buffers[self.buffers.directory(lane)][..length];
+        let page = log
+            .page_of(self.at.region_sequence, log.io.geometry.region_pages - scan.directory_pages);
         let decoded =
             DirectoryHeader::decode(bytes, &log.io.uuid, page, &log.io.geometry, contents);
         let header = decoded.map_err(|error| match error {
@@ -169,7 +171,7 @@ impl Recovery {
             _ => Unfit::Torn,
         })?;
         let own = (header.region_sequence, header.first_batch)
-            == (self.region_sequence, self.expected)
+            == (self.at.region_sequence, self.at.batch)
             && header.epoch == scan.epoch;
         match header.first_batch + contents.batches.len() as u64 == last.next() {
             _ if !own => Err(Unfit::Stale),
@@ -184,39 +186,38 @@ impl Recovery {
         for (page, pages, entries) in contents.each(&geometry) {
             let header = BatchHeader {
                 uuid: log.io.uuid,
-                page: log.page_of(self.region_sequence, page),
+                page: log.page_of(self.at.region_sequence, page),
                 epoch: d.epoch,
-                sequence: self.expected,
-                region_sequence: self.region_sequence,
+                sequence: self.at.batch,
+                region_sequence: self.at.region_sequence,
                 synced: BatchSequence::NONE,
                 generation: SuperblockGeneration::NONE,
                 pages,
             };
             self.enter_region(log, &header);
             self.give(log, &header, entries);
-            self.page += pages;
-            self.expected = self.expected.next();
+            self.at.pass(pages);
         }
-        self.last_region = Some(self.region_sequence);
+        self.last_region = Some(self.at.region_sequence);
         self.report.directories.believed += 1;
     }
 
     /// When checking: the directory's version of a batch whose header is missing.
     pub(crate) fn batch_from_directory(&mut self, log: &Restored) -> Option<BatchHeader> {
-        let (pages, from, to) = self.ahead.batch(self.region_sequence, self.page, self.expected)?;
-        let scan = self.live(self.region_sequence)?;
+        let (pages, from, to) = self.ahead.batch(self.at)?;
+        let scan = self.live(self.at.region_sequence)?;
         let header = BatchHeader {
             uuid: log.io.uuid,
-            page: log.page_of(self.region_sequence, self.page),
+            page: log.page_of(self.at.region_sequence, self.at.page),
             epoch: scan.epoch,
-            sequence: self.expected,
-            region_sequence: self.region_sequence,
+            sequence: self.at.batch,
+            region_sequence: self.at.region_sequence,
             synced: BatchSequence::NONE,
             generation: SuperblockGeneration::NONE,
             pages,
         };
-        self.entries.clear();
-        self.entries.extend_from_slice(&self.ahead.contents.entries[from..to]);
+        self.current.entries.clear();
+        self.current.entries.extend_from_slice(&self.ahead.contents.entries[from..to]);
         Some(header)
     }
 }
@@ -234,31 +235,20 @@ impl Ahead {
     }
 
     /// Pages of the batch, and the place of its entries.
-    fn batch(
-        &self,
-        region_sequence: RegionSequence,
-        page: u32,
-        sequence: BatchSequence,
-    ) -> Option<(u32, usize, usize)> {
-        let asked = self.asked == Some(region_sequence);
-        let first = self.known.filter(|&first| asked && first <= sequence)?;
-        let n = usize::try_from(sequence - first).ok()?;
-        let &(at, pages, from, to) = self.pages.get(n)?;
-        (at == page).then_some((pages, from, to))
+    fn batch(&self, at: WalkPosition) -> Option<(u32, usize, usize)> {
+        let asked = self.asked == Some(at.region_sequence);
+        let first = self.known.filter(|&first| asked && first <= at.batch)?;
+        let n = usize::try_from(at.batch - first).ok()?;
+        let &(page, pages, from, to) = self.pages.get(n)?;
+        (page == at.page).then_some((pages, from, to))
     }
 
     /// Whether the directory has other entries than this batch's header.
-    pub fn contradicts(
-        &self,
-        region_sequence: RegionSequence,
-        page: u32,
-        sequence: BatchSequence,
-        entries: &[BatchEntry],
-    ) -> bool {
-        if self.known.is_none() || self.asked != Some(region_sequence) {
+    pub fn contradicts(&self, at: WalkPosition, entries: &[BatchEntry]) -> bool {
+        if self.known.is_none() || self.asked != Some(at.region_sequence) {
             return false;
         }
-        match self.batch(region_sequence, page, sequence) {
+        match self.batch(at) {
             Some((_, from, to)) => self.contents.entries[from..to] != *entries,
             None => true,
         }

@@ -42,6 +42,8 @@ mod sequence;
 mod stale;
 mod stamp;
 mod store_header;
+mod superblock_copies;
+mod trust;
 mod types;
 mod waiting_marks;
 mod walk;

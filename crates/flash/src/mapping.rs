@@ -123,16 +123,15 @@ impl Recovery {
     /// Notes a batch that the walk has passed.
     pub(crate) fn note_batch(&mut self, log: &mut Restored, header: &BatchHeader) {
         self.mapped.live.get_or_insert_with(|| LiveRecords::new(log.io.geometry.slots));
-        let entries = self.entries.iter().map(|e| (*e, Payload::Unknown)).collect();
-        let (sequence, region_sequence) = (header.sequence, self.region_sequence);
+        let entries = self.current.entries.iter().map(|e| (*e, Payload::Unknown)).collect();
+        let (sequence, region_sequence) = (header.sequence, self.at.region_sequence);
         self.mapped.tail.push_back(Walked { sequence, region_sequence, entries });
         self.apply_known();
-        self.page += header.pages;
-        self.expected = self.expected.next();
+        self.at.pass(header.pages);
     }
 
     fn apply_known(&mut self) {
-        while self.mapped.tail.front().is_some_and(|b| b.sequence <= self.known) {
+        while self.mapped.tail.front().is_some_and(|b| b.sequence <= self.known.batch) {
             self.apply_next();
         }
     }
@@ -170,7 +169,7 @@ impl Recovery {
         };
         self.step = RecoveryStep::Cell;
         let pages = log.io.geometry.payload_pages(entry.valid);
-        log.io.read(self.chunk_buffer(), log.cells.position(entry.cell).0, pages);
+        log.io.read(self.buffers.chunk(), log.cells.position(entry.cell).0, pages);
     }
 
     /// Called when a payload was read.
@@ -189,7 +188,7 @@ impl Recovery {
     }
 
     fn is_whole(&self, log: &Restored, entry: &BatchEntry) -> bool {
-        let bytes = &log.io.buffers[self.chunk_buffer()];
+        let bytes = &log.io.buffers[self.buffers.chunk()];
         let length = log.io.geometry.payload_bytes(entry.valid) as usize;
         let seed = log.cells.payload_seed(entry.key, log.cells.position(entry.cell));
         crc32c::crc32c_append(seed, &bytes[..length]) == entry.checksum
@@ -201,7 +200,7 @@ impl Recovery {
         let count = self.mapped.whole_batches();
         let dropped = self.mapped.tail.len() - count;
         self.report.batches_dropped += dropped as u64;
-        self.expected = self.expected - dropped as u64;
+        self.at.batch = self.at.batch - dropped as u64;
         self.mapped.tail.truncate(count);
         while !self.mapped.tail.is_empty() {
             self.apply_next();
@@ -222,11 +221,11 @@ impl Recovery {
             let Some(&found) = live.in_cell(cell) else { continue };
             let LiveRecord { entry, sequence, region_sequence, .. } = found;
             let (key, position) = (entry.key, log.cells.position(entry.cell));
-            let clean =
-                sequence <= self.superblock.clean_before || self.voids(key.volume(), sequence);
+            let clean = sequence <= self.superblock.clean_before
+                || self.trust.voids(key.volume(), sequence);
             let dirty = if clean { Granules::EMPTY } else { entry.dirty };
             let active = log.activity.contains(key);
-            if dirty.is_empty() && (active || self.distrusts(key.volume(), sequence)) {
+            if dirty.is_empty() && (active || self.trust.distrusts(key.volume(), sequence)) {
                 self.report.distrusted += 1;
                 self.report.tombstones += 1;
                 if active {

@@ -5,8 +5,8 @@
 //! If that includes the missing batch, the missing batch is damage; else the log ended before it.
 
 use crate::format::batch::BatchHeader;
-use crate::recovery::{Recovery, RecoveryStep, Restored};
-use crate::sequence::{BatchSequence, RegionSequence};
+use crate::recovery::{Recovery, RecoveryStep, Restored, WalkPosition};
+use crate::sequence::RegionSequence;
 
 /// A search ahead in progress.
 #[derive(Default)]
@@ -16,8 +16,8 @@ pub(crate) struct Probe {
     page: u32,
     /// Pages requested.
     pages: u32,
-    /// The nearest batch found: region sequence, page, batch sequence.
-    found: Option<(RegionSequence, u32, BatchSequence)>,
+    /// The nearest batch found.
+    found: Option<WalkPosition>,
     /// Batches found.
     count: u64,
     /// Whether the missing batch is present, and only its payloads fail.
@@ -29,8 +29,8 @@ impl Recovery {
     /// fail.
     pub(crate) fn begin_probe(&mut self, log: &mut Restored, held: Option<BatchHeader>) {
         self.probe = Probe {
-            region_sequence: self.region_sequence,
-            page: self.page + held.map_or(0, |h| h.pages),
+            region_sequence: self.at.region_sequence,
+            page: self.at.page + held.map_or(0, |h| h.pages),
             held: held.is_some(),
             ..Probe::default()
         };
@@ -44,10 +44,10 @@ impl Recovery {
             let limit = self.batches_end(log, self.probe.region_sequence);
             let left = limit.saturating_sub(self.probe.page);
             if left > 0 && self.live(self.probe.region_sequence).is_some() {
-                self.probe.pages = self.chunk(left);
+                self.probe.pages = self.buffers.pages(left);
                 self.step = RecoveryStep::Probe;
                 let page = log.page_of(self.probe.region_sequence, self.probe.page);
-                return log.io.read(self.chunk_buffer(), page, self.probe.pages);
+                return log.io.read(self.buffers.chunk(), page, self.probe.pages);
             }
             self.probe.region_sequence = self.probe.region_sequence.next();
             self.probe.page = 1;
@@ -62,7 +62,7 @@ impl Recovery {
         let mut at = 0;
         while at < self.probe.pages {
             let bytes =
-                &log.io.buffers[self.chunk_buffer()][at as usize * page_size..][..page_size];
+                &log.io.buffers[self.buffers.chunk()][at as usize * page_size..][..page_size];
             let mut entries = core::mem::take(&mut self.spare);
             let header = BatchHeader::decode(
                 bytes,
@@ -75,18 +75,18 @@ impl Recovery {
             let page = self.probe.page + at;
             let pages = log.io.geometry.region_pages;
             let ahead = header.ok().filter(|h| {
-                h.sequence > self.expected
+                h.sequence > self.at.batch
                     && self.counts(h, self.probe.region_sequence, page, pages)
             });
             at += match ahead {
                 Some(header) => {
                     self.learn(&header);
                     self.probe.count += 1;
-                    self.probe.found.get_or_insert((
-                        self.probe.region_sequence,
+                    self.probe.found.get_or_insert(WalkPosition {
+                        region_sequence: self.probe.region_sequence,
                         page,
-                        header.sequence,
-                    ));
+                        batch: header.sequence,
+                    });
                     header.pages
                 }
                 None => 1,
@@ -98,8 +98,8 @@ impl Recovery {
 
     /// Damage, or the end of the log?
     fn decide(&mut self, log: &mut Restored) {
-        let missing = self.expected;
-        if self.known < missing {
+        let missing = self.at.batch;
+        if self.known.batch < missing {
             self.report.batches_dropped = self.probe.count;
             return self.log_ended(log);
         }
@@ -107,16 +107,15 @@ impl Recovery {
             return self.accept_damaged(log);
         }
         match self.probe.found {
-            Some((region_sequence, page, sequence)) if self.known >= sequence.previous() => {
-                self.report.damage.batches.push((missing, sequence.previous()));
-                (self.region_sequence, self.page, self.expected) =
-                    (region_sequence, page, sequence);
+            Some(found) if self.known.batch >= found.batch.previous() => {
+                self.report.damage.batches.push((missing, found.batch.previous()));
+                self.at = found;
                 self.walk(log);
             }
             _ => {
-                self.report.damage.batches.push((missing, self.known));
+                self.report.damage.batches.push((missing, self.known.batch));
                 self.report.batches_dropped = self.probe.count;
-                self.expected = self.known.next();
+                self.at.batch = self.known.batch.next();
                 self.log_ended(log);
             }
         }
@@ -134,8 +133,8 @@ impl Recovery {
     /// Whether the findings suffice to decide.
     fn probe_decided(&self) -> bool {
         if self.probe.held {
-            return self.known >= self.expected;
+            return self.known.batch >= self.at.batch;
         }
-        self.probe.found.is_some_and(|(_, _, sequence)| self.known >= sequence.previous())
+        self.probe.found.is_some_and(|found| self.known.batch >= found.batch.previous())
     }
 }

@@ -26,7 +26,7 @@ use crate::format::batch::{BatchEntry, BatchHeader};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
-use crate::io::{Io, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
+use crate::io::Io;
 use crate::key::RegionIndex;
 use crate::layout::Layout;
 use crate::mapping::Mapped;
@@ -35,10 +35,12 @@ use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence, StampNumber, SuperblockGeneration};
 use crate::stamp::StoreStamp;
+use crate::superblock_copies::SuperblockCopies;
+use crate::trust::Trust;
 use crate::types::{LogError, OnDamage, Options, RecoveryProgress, RecoveryReport};
-use crate::walk::{Verify, Window};
+use crate::walk::CurrentBatch;
 use forebay_block::Volume;
-use forebay_effect::{IoError, Outcome};
+use forebay_effect::Outcome;
 
 /// Number of region headers read at once.
 const SCANS: u32 = 16;
@@ -58,16 +60,6 @@ pub(crate) enum RecoveryStep {
     Probe,
     /// A payload in a cell.
     Cell,
-}
-
-/// Which part of a superblock copy is being read: all of it or, after an error, only the pages in
-/// use. The other pages are never written, so an error there would persist.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum CopyRead {
-    Whole,
-    /// The first page, which says how many are in use.
-    First,
-    Used,
 }
 
 /// The contents of a region's first two pages.
@@ -110,55 +102,87 @@ impl HowToRecover {
     };
 }
 
+/// A place in the log, and the batch that is expected there or was found there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WalkPosition {
+    pub region_sequence: RegionSequence,
+    /// The page within the region.
+    pub page: u32,
+    pub batch: BatchSequence,
+}
+
+impl WalkPosition {
+    /// Moves past a batch of this many pages.
+    pub fn pass(&mut self, pages: u32) {
+        self.page += pages;
+        self.batch = self.batch.next();
+    }
+}
+
+/// The highest numbers that something on the device knows to have been durable.
+pub(crate) struct KnownDurable {
+    pub batch: BatchSequence,
+    pub generation: SuperblockGeneration,
+}
+
+/// The headers of all regions.
+struct RegionScan {
+    regions: Vec<Scan>,
+    /// The region that each buffer is for.
+    lanes: [RegionIndex; SCANS as usize],
+    /// Regions from the tail to the newest that counts.
+    live: u64,
+}
+
+/// The metadata buffers of a recovery.
+#[derive(Clone, Copy)]
+pub(crate) struct RecoveryBuffers {
+    /// Buffer of the scan's first lane. After the lanes' buffers come those of the walk, the chunk and
+    /// the directories.
+    first: usize,
+    chunk_pages: u32,
+}
+
+impl RecoveryBuffers {
+    pub fn header(self) -> usize {
+        self.first + SCANS as usize
+    }
+
+    pub fn chunk(self) -> usize {
+        self.first + SCANS as usize + 1
+    }
+
+    pub fn directory(self, lane: usize) -> usize {
+        self.first + SCANS as usize + 2 + lane
+    }
+
+    /// Number of pages of the next chunk, when `left` remain to be read.
+    pub fn pages(self, left: u32) -> u32 {
+        left.min(self.chunk_pages)
+    }
+}
+
 /// A recovery in progress.
 pub(crate) struct Recovery {
     pub how: HowToRecover,
-    /// Volumes whose store is an older copy that may be completed, and the newest batch that each
-    /// has.
-    incomplete: Vec<(Volume, BatchSequence)>,
-    /// By volume: clean records of batches up to and including this one do not count.
-    distrusted: Vec<BatchSequence>,
-    /// By volume: no records of batches up to and including this one count.
-    pub voided: Vec<BatchSequence>,
     pub step: RecoveryStep,
+    pub copies: SuperblockCopies,
+    /// The copy that was chosen.
     pub superblock: Superblock,
-    copies: [Option<Result<Superblock, FormatError>>; 2],
-    /// The read of each copy.
-    copy_reads: [CopyRead; 2],
-    /// The error of a superblock copy that could not be read.
-    unreadable: Option<IoError>,
-    /// The number of the newest copy.
-    pub copy: u32,
-    scan: Vec<Scan>,
-    /// Regions from the tail to the newest that counts.
-    live_regions: u64,
     /// Sabotage: whether batches of every epoch count.
     pub any_epoch: bool,
-    /// The region that each scan's buffer is for.
-    lanes: [RegionIndex; SCANS as usize],
-    /// Buffer of the first scan. After the scans' buffers come those of the walk, the chunk and the
-    /// directories.
-    buffers: usize,
-    chunk_pages: u32,
-    /// The place of the next expected batch: region sequence, page within the region, batch
-    /// sequence.
-    pub region_sequence: RegionSequence,
-    pub page: u32,
-    pub expected: BatchSequence,
-    pub window: Window,
+    pub trust: Trust,
+    scan: RegionScan,
+    pub buffers: RecoveryBuffers,
+    /// Where the walk expects the next batch.
+    pub at: WalkPosition,
+    pub known: KnownDurable,
+    pub current: CurrentBatch,
     pub ahead: Ahead,
-    pub small_batches: bool,
-    /// Highest batch sequence known to have been durable.
-    pub known: BatchSequence,
-    /// Highest superblock generation known to have been durable.
-    pub generation: SuperblockGeneration,
-    /// The current batch.
-    pub header: Option<BatchHeader>,
-    pub entries: Vec<BatchEntry>,
-    pub verify: Verify,
+    pub probe: Probe,
     /// Slots layout: the mapping so far.
     pub mapped: Mapped,
-    pub probe: Probe,
+    /// Memory for the entries of headers that are only searched for.
     pub spare: Vec<BatchEntry>,
     /// Newest region with a batch that counts.
     pub last_region: Option<RegionSequence>,
@@ -170,7 +194,7 @@ pub(crate) struct Recovery {
 pub(crate) enum End {
     /// The log could not be started; nothing was written.
     Refused(LogError),
-    /// Everything was found, up to batch `expected`.
+    /// Everything before the expected batch was found.
     Found,
 }
 
@@ -214,34 +238,33 @@ impl Recovery {
     ) -> Recovery {
         Recovery {
             how,
-            incomplete: Vec::new(),
-            distrusted: Vec::new(),
-            voided: Vec::new(),
             step: RecoveryStep::Superblocks { left: 2 },
+            copies: SuperblockCopies::new(),
             superblock: Superblock::default(),
-            copies: [None, None],
-            copy_reads: [CopyRead::Whole; 2],
-            unreadable: None,
-            copy: 0,
-            scan: Vec::new(),
-            live_regions: 0,
             any_epoch: false,
-            lanes: [RegionIndex(0); SCANS as usize],
-            buffers,
-            chunk_pages: chunk_pages(geometry, options),
-            region_sequence: RegionSequence::FIRST,
-            page: 1,
-            expected: BatchSequence::NONE,
-            window: Window::default(),
+            trust: Trust::default(),
+            scan: RegionScan {
+                regions: Vec::new(),
+                lanes: [RegionIndex(0); SCANS as usize],
+                live: 0,
+            },
+            buffers: RecoveryBuffers {
+                first: buffers,
+                chunk_pages: chunk_pages(geometry, options),
+            },
+            at: WalkPosition {
+                region_sequence: RegionSequence::FIRST,
+                page: 1,
+                batch: BatchSequence::NONE,
+            },
+            known: KnownDurable {
+                batch: BatchSequence::NONE,
+                generation: SuperblockGeneration::NONE,
+            },
+            current: CurrentBatch::default(),
             ahead: Ahead::default(),
-            small_batches: false,
-            known: BatchSequence::NONE,
-            generation: SuperblockGeneration::NONE,
-            header: None,
-            entries: Vec::new(),
-            verify: Verify::default(),
-            mapped: Mapped::default(),
             probe: Probe::default(),
+            mapped: Mapped::default(),
             spare: Vec::new(),
             last_region: None,
             report: Box::default(),
@@ -249,31 +272,14 @@ impl Recovery {
         }
     }
 
-    pub fn header_buffer(&self) -> usize {
-        self.buffers + SCANS as usize
-    }
-
-    pub fn chunk_buffer(&self) -> usize {
-        self.buffers + SCANS as usize + 1
-    }
-
-    pub fn directory_buffer(&self, lane: usize) -> usize {
-        self.buffers + SCANS as usize + 2 + lane
-    }
-
-    /// Number of pages of the next chunk, when `left` remain to be read.
-    pub fn chunk(&self, left: u32) -> u32 {
-        left.min(self.chunk_pages)
-    }
-
     pub fn regions(&self) -> u64 {
-        self.scan.len() as u64
+        self.scan.regions.len() as u64
     }
 
     /// The region with this sequence, if it is on the device and counts.
     pub fn live(&self, sequence: RegionSequence) -> Option<&Scan> {
         let tail = self.superblock.tail_region;
-        let scan = &self.scan[sequence.region(self.scan.len() as u32).index()];
+        let scan = &self.scan.regions[sequence.region(self.scan.regions.len() as u32).index()];
         let counts = scan.present
             && scan.sequence == sequence
             && (tail..tail + self.regions()).contains(&sequence)
@@ -301,46 +307,30 @@ impl Recovery {
     pub fn progress(&self) -> RecoveryProgress {
         let tail = self.superblock.tail_region;
         RecoveryProgress {
-            regions_done: if self.live_regions == 0 { 0 } else { self.region_sequence - tail },
-            regions: self.live_regions,
+            regions_done: if self.scan.live == 0 { 0 } else { self.at.region_sequence - tail },
+            regions: self.scan.live,
             records: self.report.records,
         }
     }
 
-    /// Whether only the dirty granules of a record count.
-    pub fn distrusts(&self, volume: Volume, sequence: BatchSequence) -> bool {
-        self.distrusted.get(volume.index()).is_some_and(|&until| sequence <= until)
-    }
-
-    /// The newest batch that the volume's store has, if the store may be completed: it lacks the
-    /// dirty records of later batches.
-    pub fn lacks(&self, volume: Volume) -> Option<BatchSequence> {
-        self.incomplete.iter().find(|i| i.0 == volume).map(|i| i.1)
-    }
-
-    /// Whether the dirty granules of a record do not count either.
-    pub fn voids(&self, volume: Volume, sequence: BatchSequence) -> bool {
-        self.voided.get(volume.index()).is_some_and(|&until| sequence <= until)
-    }
-
     /// Takes over what a valid header says about durable batches and superblocks.
     pub fn learn(&mut self, header: &BatchHeader) {
-        self.known = self.known.max(header.synced);
-        self.generation = self.generation.max(header.generation);
+        self.known.batch = self.known.batch.max(header.synced);
+        self.known.generation = self.known.generation.max(header.generation);
     }
 
     /// Called when a read has ended.
     pub fn read_done(&mut self, buffer: usize, result: Outcome, log: &mut Restored) {
-        if let Some(lane) = buffer.checked_sub(self.directory_buffer(0)) {
+        if let Some(lane) = buffer.checked_sub(self.buffers.directory(0)) {
             return self.directory_read(log, lane, result.is_ok());
         }
         let is_superblock = matches!(self.step, RecoveryStep::Superblocks { .. });
-        if is_superblock && self.reads_again(log, buffer, result) {
+        if is_superblock && self.copies.reads_again(log, buffer, result) {
             return;
         }
         if let Err(error) = result {
             if is_superblock {
-                self.unreadable = Some(error);
+                self.copies.note_unreadable(error);
             } else if !self.how.check && log.options.on_damage != OnDamage::Report {
                 return self.refuse(LogError::Io(error));
             }
@@ -362,84 +352,29 @@ impl Recovery {
         self.end = Some(End::Refused(error));
     }
 
-    /// Ends the recovery: the log ends before batch `expected`.
+    /// Ends the recovery: the log ends before the expected batch.
     pub fn end(&mut self) {
-        if self.generation > self.superblock.generation {
+        if self.known.generation > self.superblock.generation {
             return self.refuse_stale();
         }
         self.end = Some(End::Found);
     }
 
     pub fn read_superblocks(&mut self, log: &mut Restored) {
-        let pages = log.io.geometry.superblock_pages;
         self.step = RecoveryStep::Superblocks { left: 2 };
-        log.io.read(SUPERBLOCK_BUFFER, 0, pages);
-        log.io.read(SUPERBLOCK_OTHER, pages, pages);
-    }
-
-    /// Called when a read of a superblock copy has ended. Returns whether another one is needed.
-    fn reads_again(&mut self, log: &mut Restored, buffer: usize, result: Outcome) -> bool {
-        let reads = &mut self.copy_reads[buffer];
-        let (next, pages) = match (*reads, result) {
-            (CopyRead::Whole, Err(_)) => (CopyRead::First, 1),
-            (CopyRead::First, Ok(())) => {
-                let used = Superblock::stated_bytes(&log.io.buffers[buffer]) as u32;
-                let used = used.div_ceil(log.io.geometry.page_size);
-                (CopyRead::Used, used.clamp(1, log.io.geometry.superblock_pages))
-            }
-            _ => return false,
-        };
-        *reads = next;
-        log.io.read(buffer, buffer as u32 * log.io.geometry.superblock_pages, pages);
-        true
+        SuperblockCopies::read(log);
     }
 
     fn superblock_read(&mut self, log: &mut Restored, buffer: usize, left: u32) {
-        self.copies[buffer] = Some(Superblock::decode(&log.io.buffers[buffer]));
+        self.copies.take_in(log, buffer);
         self.step = RecoveryStep::Superblocks { left };
         if left > 0 {
             return;
         }
-        match self.choose_superblock(log).and_then(|s| self.adopt(log, s)) {
+        let chosen = self.copies.choose(log, &mut self.report.damage);
+        match chosen.and_then(|s| self.adopt(log, s)) {
             Ok(()) => self.read_regions(log),
             Err(error) => self.refuse(error),
-        }
-    }
-
-    /// The newest copy that verifies. An unreadable copy is lost like a damaged one: if it was the
-    /// newer one, headers or stamps that name its generation refuse the start (`refuse_stale`,
-    /// `judge`).
-    fn choose_superblock(&mut self, log: &Restored) -> Result<Superblock, LogError> {
-        let copies = [0, 1].map(|n: usize| self.copies[n].take().expect("both copies were read"));
-        for copy in &copies {
-            if let &Err(FormatError::Version(found)) = copy {
-                let supported = crate::format::VERSION;
-                return Err(LogError::NewerFormat { found, supported });
-            }
-        }
-        for (n, copy) in copies.iter().enumerate() {
-            if copy.is_err() {
-                self.report.damage.repaired.push(n as u32 * log.io.geometry.superblock_pages);
-            }
-        }
-        match copies {
-            // (If they belong to different logs, a format was interrupted: it writes the first copy
-            // first.)
-            [Ok(a), Ok(b)] if b.uuid == a.uuid && b.generation > a.generation => {
-                self.copy = 1;
-                Ok(b)
-            }
-            [Ok(a), _] => Ok(a),
-            [Err(_), Ok(b)] => {
-                self.copy = 1;
-                Ok(b)
-            }
-            [Err(one), Err(other)] => Err(match (self.unreadable, one, other) {
-                // The unreadable copy may be intact.
-                (Some(error), ..) => LogError::Io(error),
-                (None, FormatError::Missing, FormatError::Missing) => LogError::NotALog,
-                (None, ..) => LogError::SuperblockDamaged,
-            }),
         }
     }
 
@@ -477,34 +412,11 @@ impl Recovery {
         log.activity.load(&s.active);
         self.report.uuid = s.uuid;
         self.report.clean = s.clean;
-        self.scan = vec![Scan::default(); g.regions as usize];
+        self.scan.regions = vec![Scan::default(); g.regions as usize];
         self.any_epoch = log.io.sabotage.is(Bug::EpochsForgotten);
-        (self.region_sequence, self.expected, self.known) = (s.tail_region, s.tail_batch, s.synced);
-        for binding in &s.bindings {
-            let volume = binding.volume.index();
-            if self.distrusted.len() <= volume {
-                self.distrusted.resize(volume + 1, BatchSequence::NONE);
-                self.voided.resize(volume + 1, BatchSequence::NONE);
-            }
-            let store = self.how.stores.iter().find(|store| store.volume == binding.volume);
-            let released = store.is_some_and(|store| store.is_released(&s));
-            let size = self.how.sizes.get(volume);
-            let resized =
-                size.is_some_and(|&size| binding.is_outdated_by(size, u64::from(s.block_size)));
-            if resized {
-                self.report.resized.push((binding.volume, binding.size));
-            }
-            if (released || resized) && !self.how.changed.contains(&binding.volume) {
-                self.how.changed.push(binding.volume);
-            }
-            self.voided[volume] = if released { BatchSequence::MAX } else { binding.voided };
-            let changed = self.how.changed.contains(&binding.volume);
-            self.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
-        }
-        // (If the caller accepts older stores, none is completed.)
-        let stores = self.how.stores.iter().filter(|_| !self.how.drop_clean);
-        let incomplete = stores.filter(|store| store.lacks_records_only(&s));
-        self.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
+        (self.at.region_sequence, self.at.batch) = (s.tail_region, s.tail_batch);
+        self.known.batch = s.synced;
+        self.trust.learn(&s, &mut self.how, &mut self.report);
         self.superblock = s;
         Ok(())
     }
@@ -512,38 +424,38 @@ impl Recovery {
     fn read_regions(&mut self, log: &mut Restored) {
         self.step = RecoveryStep::Regions { left: log.io.geometry.regions };
         for lane in 0..SCANS.min(log.io.geometry.regions) {
-            self.lanes[lane as usize] = RegionIndex(lane);
+            self.scan.lanes[lane as usize] = RegionIndex(lane);
             self.read_region(log, lane);
         }
     }
 
     fn read_region(&self, log: &mut Restored, lane: u32) {
-        let page = log.io.geometry.region_start(self.lanes[lane as usize]);
-        log.io.read(self.buffers + lane as usize, page, 2);
+        let page = log.io.geometry.region_start(self.scan.lanes[lane as usize]);
+        log.io.read(self.buffers.first + lane as usize, page, 2);
     }
 
     /// Called when a region's first two pages were read.
     fn region_read(&mut self, log: &mut Restored, buffer: usize, left: u32) {
-        let lane = buffer - self.buffers;
-        self.scan_region(log, buffer, self.lanes[lane]);
-        self.lanes[lane].0 += SCANS;
+        let lane = buffer - self.buffers.first;
+        self.scan_region(log, buffer, self.scan.lanes[lane]);
+        self.scan.lanes[lane].0 += SCANS;
         self.step = RecoveryStep::Regions { left };
-        if self.lanes[lane].0 < log.io.geometry.regions {
+        if self.scan.lanes[lane].0 < log.io.geometry.regions {
             self.read_region(log, lane as u32);
         }
         if left > 0 {
             return;
         }
-        for sequence in self.region_sequence.until(self.region_sequence + self.regions()) {
+        for sequence in self.at.region_sequence.until(self.at.region_sequence + self.regions()) {
             let Some(&scan) = self.live(sequence) else { continue };
-            self.live_regions = sequence.next() - self.region_sequence;
-            self.known = self.known.max(scan.synced);
+            self.scan.live = sequence.next() - self.at.region_sequence;
+            self.known.batch = self.known.batch.max(scan.synced);
             if !scan.header {
                 let region = log.regions.number(sequence);
                 self.report.damage.repaired.push(log.io.geometry.region_start(region));
             }
         }
-        if self.generation > self.superblock.generation {
+        if self.known.generation > self.superblock.generation {
             return self.refuse_stale();
         }
         self.walk(log);
@@ -551,7 +463,7 @@ impl Recovery {
 
     /// Ends the recovery, because the newest superblock is lost: the start of the log is unknown.
     fn refuse_stale(&mut self) {
-        let (found, known) = (self.superblock.generation, self.generation);
+        let (found, known) = (self.superblock.generation, self.known.generation);
         self.refuse(LogError::SuperblockStale { found, known });
     }
 
@@ -567,7 +479,7 @@ impl Recovery {
             self.report.damage.misplaced.push(page);
         }
         if let Ok(h) = header {
-            self.generation = self.generation.max(h.generation);
+            self.known.generation = self.known.generation.max(h.generation);
             scan = Scan {
                 present: log.regions.number(h.sequence) == region,
                 header: true,
@@ -582,7 +494,7 @@ impl Recovery {
             }
         }
         if let Ok(h) = batch {
-            self.generation = self.generation.max(h.generation);
+            self.known.generation = self.known.generation.max(h.generation);
             let newer = (h.region_sequence, h.epoch) > (scan.sequence, scan.epoch);
             if log.regions.number(h.region_sequence) == region && (newer || !scan.present) {
                 scan = Scan {
@@ -596,7 +508,7 @@ impl Recovery {
                 };
             }
         }
-        self.scan[region.index()] = scan;
+        self.scan.regions[region.index()] = scan;
     }
 
     /// Begins the next epoch in the contents of the superblock: the log that was found ends with
@@ -617,7 +529,7 @@ impl Recovery {
             if changed && !report.completing.contains(&binding.volume) {
                 binding.logged = StampNumber::NONE;
             }
-            binding.voided = self.voided[binding.volume.index()].min(end);
+            binding.voided = self.trust.voided(binding.volume).min(end);
             if let Some(&size) = self.how.sizes.get(binding.volume.index()) {
                 binding.size = size;
             }

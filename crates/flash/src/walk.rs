@@ -4,7 +4,7 @@ use crate::events::{Event, StartEvent};
 use crate::format::batch::{BatchEntry, BatchHeader, EntryKind};
 use crate::granules::Granules;
 use crate::key::Position;
-use crate::recovery::{Recovery, RecoveryStep, Restored};
+use crate::recovery::{Recovery, RecoveryStep, Restored, WalkPosition};
 use crate::regions::{Region, region_seed};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
@@ -15,22 +15,22 @@ const SMALL_BATCH_PAGES: u32 = 8;
 
 /// The pages in the walk's buffer.
 #[derive(Default)]
-pub(crate) struct Window {
+struct Window {
     region_sequence: RegionSequence,
     page: u32,
     pages: u32,
 }
 
 impl Window {
-    fn contains(&self, region_sequence: RegionSequence, page: u32) -> bool {
-        self.region_sequence == region_sequence
-            && (self.page..self.page + self.pages).contains(&page)
+    fn contains(&self, at: WalkPosition) -> bool {
+        self.region_sequence == at.region_sequence
+            && (self.page..self.page + self.pages).contains(&at.page)
     }
 }
 
 /// Progress in verifying the payloads of the current batch.
 #[derive(Default)]
-pub(crate) struct Verify {
+struct Verify {
     /// Current entry, its bytes processed so far, and their checksum.
     entry: usize,
     done: u32,
@@ -38,35 +38,53 @@ pub(crate) struct Verify {
     /// First page of the batch not yet read.
     page: u32,
     /// Entries that fail.
-    pub bad: Vec<usize>,
+    bad: Vec<usize>,
+}
+
+/// The batch that the walk is reading.
+#[derive(Default)]
+pub(crate) struct CurrentBatch {
+    window: Window,
+    /// The batch before it was small.
+    small_batches: bool,
+    header: Option<BatchHeader>,
+    pub entries: Vec<BatchEntry>,
+    verify: Verify,
+}
+
+impl CurrentBatch {
+    fn header(&self) -> BatchHeader {
+        self.header.expect("a batch is being read")
+    }
 }
 
 impl Recovery {
     /// Checks the header where the next batch is expected; reads it if needed.
     pub(crate) fn walk(&mut self, log: &mut Restored) {
         loop {
-            let at = (self.region_sequence, self.page);
-            let next = self.region_sequence.next();
-            if self.live(next).is_some_and(|next| next.first_batch == self.expected) {
-                (self.region_sequence, self.page) = (next, 1);
+            let at = self.at;
+            let next = self.at.region_sequence.next();
+            if self.live(next).is_some_and(|next| next.first_batch == self.at.batch) {
+                (self.at.region_sequence, self.at.page) = (next, 1);
             }
-            if self.page == 1 && self.enter_by_directory(log) {
+            if self.at.page == 1 && self.enter_by_directory(log) {
                 return;
             }
-            if (self.region_sequence, self.page) == at {
+            if self.at == at {
                 break;
             }
         }
-        let left = self.batches_end(log, self.region_sequence).saturating_sub(self.page);
-        if self.live(self.region_sequence).is_none() || left == 0 {
+        let left = self.batches_end(log, self.at.region_sequence).saturating_sub(self.at.page);
+        if self.live(self.at.region_sequence).is_none() || left == 0 {
             return self.begin_probe(log, None);
         }
-        if !self.window.contains(self.region_sequence, self.page) {
-            let pages = if self.small_batches { self.chunk(left) } else { 1 };
-            self.window = Window { region_sequence: self.region_sequence, page: self.page, pages };
+        if !self.current.window.contains(self.at) {
+            let pages = if self.current.small_batches { self.buffers.pages(left) } else { 1 };
+            self.current.window =
+                Window { region_sequence: self.at.region_sequence, page: self.at.page, pages };
             self.step = RecoveryStep::Header;
-            let page = log.page_of(self.region_sequence, self.page);
-            return log.io.read(self.header_buffer(), page, pages);
+            let page = log.page_of(self.at.region_sequence, self.at.page);
+            return log.io.read(self.buffers.header(), page, pages);
         }
         self.header_read(log);
     }
@@ -80,25 +98,30 @@ impl Recovery {
 
     /// Continues with a header that was read. If it is not the expected one, the walk stops here.
     pub(crate) fn header_read(&mut self, log: &mut Restored) {
-        let page = log.page_of(self.region_sequence, self.page);
+        let page = log.page_of(self.at.region_sequence, self.at.page);
         let page_size = log.io.geometry.page_size as usize;
-        let from = (self.page - self.window.page) as usize * page_size;
-        let bytes = &log.io.buffers[self.header_buffer()][from..from + page_size];
-        let found =
-            BatchHeader::decode(bytes, &log.io.uuid, page, &log.io.geometry, &mut self.entries);
+        let from = (self.at.page - self.current.window.page) as usize * page_size;
+        let bytes = &log.io.buffers[self.buffers.header()][from..from + page_size];
+        let found = BatchHeader::decode(
+            bytes,
+            &log.io.uuid,
+            page,
+            &log.io.geometry,
+            &mut self.current.entries,
+        );
         let expected = found.ok().filter(|h| {
-            h.sequence == self.expected
-                && self.counts(h, self.region_sequence, self.page, log.io.geometry.region_pages)
+            h.sequence == self.at.batch
+                && self.counts(
+                    h,
+                    self.at.region_sequence,
+                    self.at.page,
+                    log.io.geometry.region_pages,
+                )
         });
         let header = match expected {
             Some(header) => {
-                if self.ahead.contradicts(
-                    self.region_sequence,
-                    self.page,
-                    self.expected,
-                    &self.entries,
-                ) {
-                    self.report.damage.directories.push(self.region_sequence);
+                if self.ahead.contradicts(self.at, &self.current.entries) {
+                    self.report.damage.directories.push(self.at.region_sequence);
                 }
                 header
             }
@@ -111,16 +134,17 @@ impl Recovery {
             },
         };
         self.learn(&header);
-        self.header = Some(header);
-        self.small_batches = header.pages <= SMALL_BATCH_PAGES;
+        self.current.header = Some(header);
+        self.current.small_batches = header.pages <= SMALL_BATCH_PAGES;
         self.enter_region(log, &header);
         if log.io.geometry.has_slots() {
             self.note_batch(log, &header);
             return self.walk(log);
         }
-        if self.how.check || header.sequence > self.known {
-            self.verify.bad.clear();
-            (self.verify.entry, self.verify.done, self.verify.page) = (0, 0, 1);
+        if self.how.check || header.sequence > self.known.batch {
+            self.current.verify.bad.clear();
+            (self.current.verify.entry, self.current.verify.done, self.current.verify.page) =
+                (0, 0, 1);
             self.read_payload(log);
         } else {
             self.accept(log);
@@ -129,12 +153,12 @@ impl Recovery {
 
     /// Notes the region's seeds and first batch.
     pub(crate) fn enter_region(&self, log: &mut Restored, header: &BatchHeader) {
-        let region = log.regions.place_mut(self.region_sequence);
-        if region.sequence != self.region_sequence || region.first_batch == BatchSequence::NONE {
+        let region = log.regions.place_mut(self.at.region_sequence);
+        if region.sequence != self.at.region_sequence || region.first_batch == BatchSequence::NONE {
             *region = Region {
-                sequence: self.region_sequence,
+                sequence: self.at.region_sequence,
                 first_batch: header.sequence,
-                seed: region_seed(&log.io.uuid, self.region_sequence, header.epoch),
+                seed: region_seed(&log.io.uuid, self.at.region_sequence, header.epoch),
                 ..Region::default()
             };
         }
@@ -142,25 +166,26 @@ impl Recovery {
 
     /// Requests the next pages of the batch's payloads.
     fn read_payload(&mut self, log: &mut Restored) {
-        let header = self.header.expect("a batch is being read");
-        let pages = self.chunk(header.pages - self.verify.page);
+        let header = self.current.header();
+        let pages = self.buffers.pages(header.pages - self.current.verify.page);
         if pages == 0 {
             return self.payloads_verified(log);
         }
         self.step = RecoveryStep::Payload;
-        log.io.read(self.chunk_buffer(), header.page + self.verify.page, pages);
+        log.io.read(self.buffers.chunk(), header.page + self.current.verify.page, pages);
     }
 
     /// Continues the checksums over the pages read.
     pub(crate) fn payload_read(&mut self, log: &mut Restored) {
-        let header = self.header.expect("a batch is being read");
+        let header = self.current.header();
         let page_size = log.io.geometry.page_size;
-        let pages = self.chunk(header.pages - self.verify.page);
-        let (start, end) = (self.verify.page * page_size, (self.verify.page + pages) * page_size);
-        let bytes = &log.io.buffers[self.chunk_buffer()];
-        let number = log.regions.number(self.region_sequence);
-        let v = &mut self.verify;
-        while let Some(entry) = self.entries.get(v.entry) {
+        let pages = self.buffers.pages(header.pages - self.current.verify.page);
+        let (start, end) =
+            (self.current.verify.page * page_size, (self.current.verify.page + pages) * page_size);
+        let bytes = &log.io.buffers[self.buffers.chunk()];
+        let number = log.regions.number(self.at.region_sequence);
+        let v = &mut self.current.verify;
+        while let Some(entry) = self.current.entries.get(v.entry) {
             if entry.kind == EntryKind::Data {
                 let at = u32::from(entry.offset) * page_size + v.done;
                 if at >= end {
@@ -192,10 +217,10 @@ impl Recovery {
 
     /// Continues when all payloads of the batch were verified.
     fn payloads_verified(&mut self, log: &mut Restored) {
-        let header = self.header.expect("a batch is being read");
-        if self.verify.bad.is_empty() {
+        let header = self.current.header();
+        if self.current.verify.bad.is_empty() {
             self.accept(log);
-        } else if header.sequence <= self.known {
+        } else if header.sequence <= self.known.batch {
             self.accept_damaged(log);
         } else {
             self.begin_probe(log, Some(header));
@@ -205,9 +230,9 @@ impl Recovery {
     /// The batch was durable, but some of its payloads fail. Its records are returned nevertheless
     /// (a newer record must hide an older one; reading it fails).
     pub(crate) fn accept_damaged(&mut self, log: &mut Restored) {
-        let header = self.header.expect("a batch is being read");
-        for &n in &self.verify.bad {
-            let entry = &self.entries[n];
+        let header = self.current.header();
+        for &n in &self.current.verify.bad {
+            let entry = &self.current.entries[n];
             self.report.damage.payloads.push((entry.key, position_of(&header, entry)));
         }
         self.accept(log);
@@ -215,13 +240,12 @@ impl Recovery {
 
     /// Returns the batch's records and continues after it.
     fn accept(&mut self, log: &mut Restored) {
-        let header = self.header.take().expect("a batch is being read");
-        let entries = core::mem::take(&mut self.entries);
+        let header = self.current.header.take().expect("a batch is being read");
+        let entries = core::mem::take(&mut self.current.entries);
         self.give(log, &header, &entries);
-        self.entries = entries;
-        self.last_region = Some(self.region_sequence);
-        self.page += header.pages;
-        self.expected = self.expected.next();
+        self.current.entries = entries;
+        self.last_region = Some(self.at.region_sequence);
+        self.at.pass(header.pages);
         self.walk(log);
     }
 
@@ -234,15 +258,15 @@ impl Recovery {
     ) {
         for entry in entries {
             let key = entry.key;
-            let voided = self.voids(key.volume(), header.sequence);
+            let voided = self.trust.voids(key.volume(), header.sequence);
             // An older copy of the store has the records up to this batch.
-            let lacks = self.lacks(key.volume());
+            let lacks = self.trust.lacks(key.volume());
             let has = lacks.is_some_and(|has| header.sequence <= has);
             let clean = header.sequence <= self.superblock.clean_before || voided || has;
             let dirty = if clean { Granules::EMPTY } else { entry.dirty };
             let record = entry.kind == EntryKind::Data || !dirty.is_empty();
             let active = record && log.activity.contains(key);
-            let distrusted = active || self.distrusts(key.volume(), header.sequence);
+            let distrusted = active || self.trust.distrusts(key.volume(), header.sequence);
             if !record || distrusted && dirty.is_empty() {
                 self.report.distrusted += u64::from(record);
                 if active {

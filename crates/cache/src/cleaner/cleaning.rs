@@ -62,7 +62,7 @@ impl Cleaner {
         }
         // What can still be destaged first.
         let pinned = self.retries.reads_in_vain() && !self.is_destaging();
-        if pinned || self.retries.fails() && world.lifecycle.is_stopping() {
+        if pinned || self.retries.fails() && !world.lifecycle.stays_in_service() {
             self.retries.retry_now();
             return Turn::GiveUp;
         }
@@ -284,34 +284,47 @@ impl Cleaner {
         self.end_writing(s, failed & volumes).or(true)
     }
 
-    /// A cleaning that waits for stamps continues, or has them ordered.
-    pub fn step_stamps(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        let Some(active) = &self.active else { return Turn::Nothing };
+    /// Stamps are written, except for those of `failed`: a cleaning that waits for stamps takes its next step. Also
+    /// returns the volumes of `failed` that it does not wait for.
+    pub fn stamped(&mut self, s: &mut Surroundings<'_>, failed: VolumeSet) -> (Turn, VolumeSet) {
+        let Some(active) = &self.active else { return (Turn::Nothing, failed) };
         match active.state() {
             CleaningState::Destaging(destaging) => match destaging.phase() {
-                DestagePhase::Stamping { newest } => self.step_stamping(s, newest),
-                _ => Turn::Nothing,
+                DestagePhase::Stamping { newest } => {
+                    let unstamped = failed & self.unstamped_chosen(s, newest);
+                    let active = self.cleaning().destaging();
+                    if !unstamped.is_empty() {
+                        // They count as if writes to them had failed; the cleaning continues with the others.
+                        active.failed |= unstamped;
+                        active.error = Some(IoError::Device);
+                    }
+                    (self.step_stamping(s, newest), failed & !unstamped)
+                }
+                _ => (Turn::Nothing, failed),
             },
             CleaningState::Reclaiming(ReclaimPhase::Releasing) => {
-                self.step_releasing(s, active.work.reclaimed())
+                let unstamped = failed & unstamped_owed(s);
+                if unstamped.is_empty() {
+                    return (self.step_releasing(s, active.work.reclaimed()), failed);
+                }
+                s.stores.note_cleaned(s.world, VolumeSet::EMPTY, unstamped, IoError::Device);
+                (self.conclude(s, Ending::Failed(IoError::Device)), failed & !unstamped)
             }
-            CleaningState::Reclaiming(_) => Turn::Nothing,
+            CleaningState::Reclaiming(_) => (Turn::Nothing, failed),
         }
+    }
+
+    /// The volumes of the chosen records, of batches up to `newest`, whose stamps have not seen the records.
+    fn unstamped_chosen(&mut self, s: &Surroundings<'_>, newest: BatchSequence) -> VolumeSet {
+        let active = self.cleaning().destaging();
+        let shards = s.world.shards.iter();
+        let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
+        s.stamps.unseen(chosen & !(active.skipped | active.failed), newest)
     }
 
     /// The chosen records, of batches up to `newest`, are written when the stamps of their stores have seen them.
     fn step_stamping(&mut self, s: &mut Surroundings<'_>, newest: BatchSequence) -> Turn {
-        let active = self.cleaning().destaging();
-        let shards = s.world.shards.iter();
-        let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
-        let wanted = s.stamps.unseen(chosen & !(active.skipped | active.failed), newest);
-        let failed = s.stamps.take_failed(wanted);
-        if !failed.is_empty() {
-            // They count as if writes to them had failed; the cleaning continues with the others.
-            active.failed |= failed;
-            active.error = Some(IoError::Device);
-        }
-        let wanted = wanted & !failed;
+        let wanted = self.unstamped_chosen(s, newest);
         if wanted.is_empty() {
             self.write_chosen(s);
             return Turn::Something;
@@ -329,13 +342,7 @@ impl Cleaner {
 
     /// The region is given back when the stamps of the stores say that they have all of its data.
     pub(super) fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
-        // A failing store's stamp must not delay the other volumes.
-        let wanted = s.stamps.owed() & !s.world.volumes.conditions.failing();
-        let failed = s.stamps.take_failed(wanted);
-        if !failed.is_empty() {
-            s.stores.note_cleaned(s.world, VolumeSet::EMPTY, failed, IoError::Device);
-            return self.conclude(s, Ending::Failed(IoError::Device));
-        }
+        let wanted = unstamped_owed(s);
         // A cleaning whose stores need no stamp does not wait for the stamps of others.
         let settling = s.stamps.settling() & !s.world.volumes.conditions.failing();
         if wanted.is_empty() && settling.is_empty() {
@@ -446,6 +453,12 @@ impl Cleaner {
     pub fn synced(&mut self) {
         self.cleaning().destaging().note_synced();
     }
+}
+
+/// The volumes whose stamps must cover received records before a region is given back. A failing store's stamp must
+/// not delay the other volumes.
+fn unstamped_owed(s: &Surroundings<'_>) -> VolumeSet {
+    s.stamps.owed() & !s.world.volumes.conditions.failing()
 }
 
 /// The chosen records will not be cleaned.

@@ -129,7 +129,7 @@ impl Cleaner {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // A piece that waits for an index entry waits for the region's records to be forgotten.
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
-        if log.layout() != Layout::Log || s.world.lifecycle.is_stopping() || short {
+        if log.layout() != Layout::Log || !s.world.lifecycle.stays_in_service() || short {
             return self.begin_release(s, region);
         }
         let pages = may_reinsert(log.stats(), log.geometry());

@@ -121,7 +121,7 @@ pub(super) fn applies(world: &World) -> bool {
 
 /// Whether a stop waits for room that only stores known to fail can make.
 pub(super) fn stops_in_vain(world: &World, cleaner: &Cleaner) -> bool {
-    world.lifecycle.is_stopping()
+    !world.lifecycle.stays_in_service()
         && !world.volumes.conditions.failing().is_empty()
         && !world.flash.is_lost()
         && cleaner.is_idle()

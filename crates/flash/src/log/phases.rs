@@ -128,9 +128,9 @@ impl Log {
         self.io.tell(Event::Start(StartEvent::Failed(error)));
     }
 
-    /// Ends the log before batch `r.expected`, and makes this decision durable.
+    /// Ends the log before batch `r.at.batch`, and makes this decision durable.
     fn finish_recovery(&mut self, r: &mut Recovery) {
-        let end = r.expected.previous();
+        let end = r.at.batch.previous();
         let tail = r.superblock.tail_region;
         let head = r.last_region.map_or(tail, RegionSequence::next);
         r.report.epoch = r.superblock.epoch;
@@ -160,9 +160,9 @@ impl Log {
         // What was read is durable: it was synced before. In the slots layout the commit must know
         // this, because superseded payloads may be overwritten from now on.
         let slots = self.io.geometry.has_slots();
-        self.commit.continue_at(end, if slots { end } else { r.known.min(end) });
+        self.commit.continue_at(end, if slots { end } else { r.known.batch.min(end) });
         r.begin_epoch(contents, &report, end, &self.io.geometry);
-        self.superblock.continue_after(r.copy);
+        self.superblock.continue_after(r.copies.newest());
         self.open(report);
     }
 
