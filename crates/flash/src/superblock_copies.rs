@@ -7,8 +7,8 @@ use crate::recovery::Restored;
 use crate::types::{Damage, LogError};
 use forebay_effect::{IoError, Outcome};
 
-/// What is being read of a superblock copy: all of it or, after an error, the pages in use. The
-/// others are never written, so an error there would stay.
+/// Which part of a superblock copy is being read: all of it or, after an error, only the pages in
+/// use. The other pages are never written, so an error there would persist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CopyRead {
     Whole,
@@ -21,7 +21,7 @@ enum CopyRead {
 pub(crate) struct SuperblockCopies {
     found: [Option<Result<Superblock, FormatError>>; 2],
     reads: [CopyRead; 2],
-    /// A copy could not be read.
+    /// The error of a copy that could not be read.
     unreadable: Option<IoError>,
     newest: u32,
 }
@@ -32,19 +32,19 @@ impl SuperblockCopies {
         SuperblockCopies { found: [None, None], reads, unreadable: None, newest: 0 }
     }
 
-    /// Which copy was chosen.
+    /// The number of the chosen copy.
     pub fn newest(&self) -> u32 {
         self.newest
     }
 
-    /// Begins to read both.
+    /// Starts to read both copies.
     pub fn read(log: &mut Restored) {
         let pages = log.io.geometry.superblock_pages;
         log.io.read(SUPERBLOCK_BUFFER, 0, pages);
         log.io.read(SUPERBLOCK_OTHER, pages, pages);
     }
 
-    /// A read of a copy has ended. Returns whether another is needed.
+    /// Called when a read of a copy has ended. Returns whether another one is needed.
     pub fn reads_again(&mut self, log: &mut Restored, buffer: usize, result: Outcome) -> bool {
         let reads = &mut self.reads[buffer];
         let (next, pages) = match (*reads, result) {
@@ -88,7 +88,7 @@ impl SuperblockCopies {
             }
         }
         match copies {
-            // (Another log's is what a format that was cut had not written over yet: it writes the first copy first.)
+            // (If they belong to different logs, a format was interrupted: it writes the first copy first.)
             [Ok(a), Ok(b)] if b.uuid == a.uuid && b.generation > a.generation => {
                 self.newest = 1;
                 Ok(b)
@@ -99,7 +99,7 @@ impl SuperblockCopies {
                 Ok(b)
             }
             [Err(one), Err(other)] => Err(match (self.unreadable, one, other) {
-                // It may be intact.
+                // The unreadable copy may be intact.
                 (Some(error), ..) => LogError::Io(error),
                 (None, FormatError::Missing, FormatError::Missing) => LogError::NotALog,
                 (None, ..) => LogError::SuperblockDamaged,

@@ -1,4 +1,4 @@
-//! By volume, which of the records that recovery finds count.
+//! Which of the records that recovery finds count, for each volume.
 
 use crate::format::superblock::Superblock;
 use crate::recovery::HowToRecover;
@@ -43,7 +43,7 @@ impl Trust {
             let changed = how.changed.contains(&binding.volume);
             self.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
         }
-        // (If older stores are accepted, none is completed.)
+        // (If the caller accepts older stores, none is completed.)
         let stores = how.stores.iter().filter(|_| !how.drop_clean);
         let incomplete = stores.filter(|store| store.lacks_records_only(s));
         self.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
@@ -54,7 +54,8 @@ impl Trust {
         self.distrusted.get(volume.index()).is_some_and(|&until| sequence <= until)
     }
 
-    /// If the volume's store may be completed: the batch after which it lacks the dirty records.
+    /// The newest batch that the volume's store has, if the store may be completed: it lacks the dirty
+    /// records of later batches.
     pub fn lacks(&self, volume: Volume) -> Option<BatchSequence> {
         self.incomplete.iter().find(|i| i.0 == volume).map(|i| i.1)
     }
