@@ -25,6 +25,7 @@ mod observer;
 pub mod parallel;
 pub mod partition;
 pub mod plan;
+mod read_ahead;
 pub mod sample;
 pub mod simulation;
 mod traces;

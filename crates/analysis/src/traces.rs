@@ -2,18 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
 
 use forebay_block::{Request, Volume};
-use forebay_trace::{
-    Batch, Metadata, OpenOptions, TraceError, TraceReader, is_read_once, open_all,
-};
+use forebay_trace::{Batch, Metadata, OpenOptions, TraceReader, is_read_once, open_all};
 
-use crate::{AnalysisError, Meter, Note, Observer, Unit};
-
-/// Number of batches that can be read ahead of the work on them.
-const READ_AHEAD: usize = 4;
+use crate::read_ahead::read_ahead;
+use crate::{AnalysisError, Note, Observer, Unit};
 
 /// The traces of a question: files, merged by time, and how to open them.
 #[derive(Clone, Debug, Default)]
@@ -97,60 +91,13 @@ impl Traces {
     pub fn read_batches<E: From<AnalysisError>>(
         &self,
         observer: &dyn Observer,
-        mut work: impl FnMut(&Batch, &Metadata) -> Result<(), E>,
+        work: impl FnMut(&Batch, &Metadata) -> Result<(), E>,
     ) -> Result<Described, E> {
         let reader = self.open(observer)?;
         let meter = observer.begin("reading", Unit::Bytes, reader.progress().bytes_total);
-        let (sender, batches) = sync_channel(READ_AHEAD);
-        let (returner, empty) = sync_channel(READ_AHEAD);
-        let mut requests = 0;
-        let reader = thread::scope(|scope| -> Result<_, E> {
-            // Moved into the scope, so that an early return also ends the reading thread.
-            let (batches, returner) = (batches, returner);
-            let meter = &*meter;
-            let reading = scope.spawn(move || read(reader, meter, &sender, &empty));
-            for batch in &batches {
-                observer.check().map_err(AnalysisError::from)?;
-                let (batch, metadata): (Batch, Arc<Metadata>) =
-                    batch.map_err(AnalysisError::from)?;
-                work(&batch, &metadata)?;
-                requests += batch.len() as u64;
-                // If the channel is full, this batch is simply not reused.
-                let _ = returner.try_send(batch);
-            }
-            Ok(reading.join().map_err(|_| AnalysisError::ReaderPanicked)?)
-        })?;
+        let (reader, requests) = read_ahead(reader, &*meter, observer, work)?;
         drop(meter);
         Note::from_reader(&*reader).into_iter().for_each(|note| observer.note(note));
         Ok(Described { metadata: reader.metadata().clone(), requests })
     }
-}
-
-fn read(
-    mut reader: Box<dyn TraceReader>,
-    meter: &dyn Meter,
-    batches: &SyncSender<Result<(Batch, Arc<Metadata>), TraceError>>,
-    empty: &Receiver<Batch>,
-) -> Box<dyn TraceReader> {
-    let mut metadata = Arc::new(reader.metadata().clone());
-    loop {
-        let mut batch = empty.try_recv().unwrap_or_default();
-        let next = match reader.read_batch(&mut batch) {
-            Ok(0) => break,
-            Ok(_) => {
-                let now = reader.metadata();
-                if metadata.volumes.len() != now.volumes.len() || metadata.hashes != now.hashes {
-                    metadata = Arc::new(now.clone());
-                }
-                Ok((batch, Arc::clone(&metadata)))
-            }
-            Err(error) => Err(error),
-        };
-        meter.set(reader.progress().bytes_read);
-        let failed = next.is_err();
-        if batches.send(next).is_err() || failed {
-            break;
-        }
-    }
-    reader
 }

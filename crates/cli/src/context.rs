@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use forebay_analysis::{Meter, Note, Observer, Unit};
+use forebay_analysis::{Observer, Unit};
 use forebay_serve::IgnoredSignals;
 
 use crate::error::CliError;
+use crate::messages;
 use crate::progress::Progress;
-use crate::{messages, notes};
 
 /// The environment of one run of a command.
 pub struct Context {
     quiet: bool,
-    interrupted: Arc<AtomicBool>,
+    /// Set by the first signal.
+    pub(crate) interrupted: Arc<AtomicBool>,
     impatient: Arc<AtomicBool>,
     silent: Arc<AtomicBool>,
     /// What the first signal prints if it ends the process at once.
@@ -121,29 +122,6 @@ impl Context {
     pub fn note(&self, message: impl std::fmt::Display) {
         if !self.quiet {
             note(message);
-        }
-    }
-}
-
-impl Observer for Context {
-    fn stop_flag(&self) -> &Arc<AtomicBool> {
-        &self.interrupted
-    }
-
-    fn begin(&self, label: &str, unit: Unit, total: Option<u64>) -> Box<dyn Meter> {
-        Box::new(self.progress(label, unit, total))
-    }
-
-    fn note(&self, note: Note) {
-        match note {
-            // Every pass over the trace produces these.
-            Note::Doubt(_)
-            | Note::WithoutOperations(_)
-            | Note::BadLines(_)
-            | Note::OutOfOrder(_)
-            | Note::Lull(_)
-            | Note::ShadowedNumber(_) => self.note_once(&notes::words(&note)),
-            note => Context::note(self, notes::words(&note)),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod advice;
 mod args;
+mod check_files;
 mod commands;
 mod context;
 mod error;
@@ -13,6 +14,7 @@ mod notes;
 mod notify;
 mod output;
 mod progress;
+mod write_files;
 
 use std::process::ExitCode;
 

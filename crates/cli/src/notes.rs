@@ -1,14 +1,48 @@
-//! The text of the notes of the analysis.
+//! Shows the progress of an analysis, and the text of its notes.
 
-use forebay_analysis::Note;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use forebay_analysis::curve::SAMPLED_BLOCKS_MIN;
 use forebay_analysis::miniature::BLOCKS_MIN;
+use forebay_analysis::{Meter, Note, Observer};
 use forebay_block::{Nanos, Op};
 use forebay_config::Size;
 use forebay_trace::{ShadowedNumber, Spec};
 
 use forebay_render::format::{count, counted, percent};
 use forebay_report::Unit;
+
+use crate::context::Context;
+use crate::progress::Progress;
+
+impl Observer for Context {
+    fn stop_flag(&self) -> &Arc<AtomicBool> {
+        &self.interrupted
+    }
+
+    fn begin(
+        &self,
+        label: &str,
+        unit: forebay_analysis::Unit,
+        total: Option<u64>,
+    ) -> Box<dyn Meter> {
+        Box::new(Progress::start(label, unit, total, None, self.is_quiet()))
+    }
+
+    fn note(&self, note: Note) {
+        match note {
+            // Every pass over the trace produces these.
+            Note::Doubt(_)
+            | Note::WithoutOperations(_)
+            | Note::BadLines(_)
+            | Note::OutOfOrder(_)
+            | Note::Lull(_)
+            | Note::ShadowedNumber(_) => self.note_once(&words(&note)),
+            note => Context::note(self, words(&note)),
+        }
+    }
+}
 
 /// Notes on keys that a one-line workload description repeats, which may not have the expected
 /// effect.

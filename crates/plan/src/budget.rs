@@ -2,9 +2,12 @@
 
 use std::str::FromStr;
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Combination};
 use crate::cost::CostModel;
 use crate::counts::HitCounts;
+use crate::error::PlanError;
+use crate::hierarchy::{Hierarchy, WritePolicy};
+use crate::space::Space;
 
 /// The amount that may be spent on tiers.
 ///
@@ -78,6 +81,39 @@ pub fn budget_range(lowest_usd: f64, highest_usd: f64, count: usize) -> Vec<f64>
     }
     let at = |k: usize| lowest_usd * ratio.powf(k as f64 / (count - 1) as f64);
     (0..count).map(at).collect()
+}
+
+/// Rejects a budget that does not buy one unit of any combination's tier 1. Needs no workload, so a
+/// caller can check before measuring one.
+///
+/// # Errors
+/// If the budget is not a positive amount or buys nothing, or a combination names a device that the
+/// catalogue does not have.
+pub fn check_budget(
+    catalogue: &Catalogue,
+    combinations: &[Combination],
+    budget_usd: f64,
+    cost: &CostModel,
+) -> Result<(), PlanError> {
+    let mut refused = None;
+    for combination in combinations {
+        let hierarchy = Hierarchy::new(catalogue, combination, WritePolicy::default())?;
+        match Space::for_blocks(1, &hierarchy, cost, budget_usd) {
+            Ok(_) => return Ok(()),
+            Err(error @ PlanError::BuysNothing { .. }) => refused = Some(cheaper(refused, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused.unwrap_or_else(|| PlanError::NoCombination("none was given".into())))
+}
+
+/// Returns the error that names the lower price.
+pub(crate) fn cheaper(before: Option<PlanError>, error: PlanError) -> PlanError {
+    let usd = |e: &PlanError| match e {
+        PlanError::BuysNothing { needed_usd, .. } => *needed_usd,
+        _ => f64::INFINITY,
+    };
+    before.filter(|b| usd(b) <= usd(&error)).unwrap_or(error)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::best::Found;
 use crate::breakeven::BreakEven;
 use crate::cost::Units;
 use crate::counts::HitCounts;
@@ -11,7 +12,7 @@ use crate::evaluate::{Analytic, Enduring, Evaluator, evaluate};
 use crate::plan::{Method, PlanOptions};
 use crate::purchase::{Purchase, purchase};
 use crate::ratio::{HitMiss, Tradeoff};
-use crate::search::{Found, cydonia, exhaustive};
+use crate::search::{cydonia, exhaustive};
 use crate::space::Space;
 
 /// The best purchase that one combination of devices allows within the budget.

@@ -15,6 +15,7 @@
 //! Servers Using Multi-tier Caches* (dissertation, Emory University, 2024), chapter 3, cited below
 //! as Bhandari (2024).
 
+mod best;
 mod bounds;
 mod breakeven;
 mod budget;
@@ -43,8 +44,9 @@ mod study;
 mod testing;
 mod wear;
 
+pub use best::Found;
 pub use breakeven::BreakEven;
-pub use budget::{Budget, BudgetError, budget_range, full_usd};
+pub use budget::{Budget, BudgetError, budget_range, check_budget, full_usd};
 pub use catalogue::{Catalogue, Combination};
 pub use choice::Choice;
 pub use consolidate::{Consolidation, Demand};
@@ -61,8 +63,8 @@ pub use plan::{Method, Plan, PlanOptions, plan, plan_with};
 pub use profile::{Profile, ProfileBuilder, ProfileOptions};
 pub use purchase::{Class, Purchase, Tier};
 pub use ratio::{HitMiss, Tradeoff, hit_miss_curve};
-pub use search::{CydoniaOptions, Found, cydonia, exhaustive};
-pub use shortlist::{Judge, Judged, judge_shortlist};
-pub use space::{Space, check_budget};
+pub use search::{CydoniaOptions, cydonia, exhaustive};
+pub use shortlist::{Judged, Judgements, judge_shortlist};
+pub use space::Space;
 pub use study::{StudyPoint, StudySummary};
 pub use wear::WearLimit;

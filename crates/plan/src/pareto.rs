@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::best::SAME;
 use crate::budget::budget_range;
 use crate::cost::Units;
 use crate::counts::HitCounts;
@@ -9,7 +10,7 @@ use crate::error::PlanError;
 use crate::evaluate::{Analytic, Enduring};
 use crate::hierarchy::Hierarchy;
 use crate::plan::PlanOptions;
-use crate::search::{SAME, exhaustive};
+use crate::search::exhaustive;
 use crate::space::Space;
 use crate::wear::WearLimit;
 

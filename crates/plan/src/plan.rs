@@ -4,6 +4,7 @@ use forebay_block::Nanos;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::budget::cheaper;
 use crate::catalogue::{Catalogue, Combination};
 use crate::choice::{Choice, choose};
 use crate::cost::CostModel;
@@ -13,7 +14,7 @@ use crate::evaluate::{Analytic, Evaluator};
 use crate::hierarchy::{Hierarchy, WritePolicy};
 use crate::purchase::Purchase;
 use crate::search::CydoniaOptions;
-use crate::space::{Space, cheaper};
+use crate::space::Space;
 use crate::wear::WearLimit;
 
 /// How to search for sizes.
@@ -172,8 +173,8 @@ pub fn plan_with<H: HitCounts + ?Sized>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::check_budget;
     use crate::purchase::{Class, Tier};
-    use crate::space::check_budget;
     use crate::testing::Steps;
 
     fn counts() -> Steps {

@@ -8,6 +8,7 @@ use crate::hierarchy::Hierarchy;
 use crate::judged_by::JudgedBy;
 use crate::plan::{Plan, PlanOptions};
 use crate::purchase::{Class, Purchase};
+use crate::wear::Wear;
 
 /// A judge's result for a hierarchy whose tiers have given sizes.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -24,42 +25,55 @@ pub struct Judged {
     pub bytes_written_per_day: Option<Vec<f64>>,
 }
 
-/// A judged cache and the result.
-#[derive(Clone)]
-struct Judgement {
-    hierarchy: Hierarchy,
-    sizes: Vec<Units>,
-    judged: Judged,
+/// Evaluates a hierarchy whose tiers have these sizes; returns `None` if it cannot.
+type Judge<'a> = dyn FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, BoxError> + 'a;
+
+/// A judge, and its results: it evaluates each cache once.
+pub struct Judgements<'a> {
+    judge: Box<Judge<'a>>,
+    known: Vec<(Hierarchy, Vec<Units>, Option<Judged>)>,
 }
 
-impl Judgement {
-    fn enter(self, purchase: &mut Purchase, cost: &CostModel, judged_by: JudgedBy) {
-        let Self { hierarchy, sizes, judged } = self;
-        purchase.judged_by = judged_by;
-        purchase.mean_latency_us = judged.mean_latency_us;
-        purchase.mean_latency_us_bounds = None;
-        purchase.p99_latency_us = judged.p99_latency_us;
-        purchase.p999_latency_us = judged.p999_latency_us;
-        purchase.hit_ratio = judged.hit_ratio;
-        purchase.hit_ratio.resize(purchase.tiers.len(), 0.0);
-        let wear = judged.bytes_written_per_day;
-        let wear = wear.map(|bytes| hierarchy.wear(&sizes, cost, &bytes));
-        purchase.flash_bytes_written_per_day = wear.map(|w| w.flash_bytes_written_per_day);
-        purchase.drive_writes_per_day = wear.map(|w| w.drive_writes_per_day);
-        purchase.endurance_used = wear.and_then(|w| w.endurance_used);
+impl<'a> Judgements<'a> {
+    /// No judgements yet. `judge` evaluates a hierarchy whose tiers have given sizes, and returns
+    /// `None` if it cannot.
+    pub fn new(
+        judge: impl FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, BoxError> + 'a,
+    ) -> Self {
+        Self { judge: Box::new(judge), known: Vec::new() }
+    }
+
+    /// The result for a hierarchy whose tiers have these sizes; `None` if the judge cannot evaluate
+    /// it.
+    ///
+    /// # Errors
+    /// If the judge fails.
+    pub fn get(
+        &mut self,
+        hierarchy: &Hierarchy,
+        sizes: &[Units],
+    ) -> Result<Option<Judged>, BoxError> {
+        let seen = self.known.iter().find(|(h, s, _)| h == hierarchy && s == sizes);
+        if let Some((.., judged)) = seen {
+            return Ok(judged.clone());
+        }
+        let judged = (self.judge)(hierarchy, sizes)?;
+        self.known.push((hierarchy.clone(), sizes.to_vec(), judged.clone()));
+        Ok(judged)
+    }
+
+    /// Number of caches that the judge has evaluated.
+    pub fn count(&self) -> u64 {
+        self.known.iter().filter(|(.., judged)| judged.is_some()).count() as u64
     }
 }
 
-/// Evaluates a hierarchy whose tiers have these sizes; returns `None` if it cannot.
-pub type Judge<'a> = dyn FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, BoxError> + 'a;
-
-/// Lets `judge` evaluate the first `shortlist` caches among the choices of `plan`, and their single
+/// Lets a judge evaluate the first `shortlist` caches among the choices of `plan`, and their single
 /// tiers, and sorts these choices to the front, best first. Choices that differ only in tiers that
 /// are not bought are one cache and count once. A single tier that turns out to be faster, whether
 /// of the same cost or of the whole budget, replaces the choice. Choices that, according to the
 /// judge, wear out faster than [`PlanOptions::wear_max`] come after those that last. Choices that
 /// could not be judged or are not on the shortlist follow in their previous order, by the formulas.
-/// Returns the number of purchases judged.
 ///
 /// # Errors
 /// If the catalogue does not have the devices of the plan, or the judge fails.
@@ -68,10 +82,8 @@ pub fn judge_shortlist(
     catalogue: &Catalogue,
     options: &PlanOptions,
     (shortlist, judged_by): (usize, JudgedBy),
-    judge: &mut Judge<'_>,
-) -> Result<u64, PlanError> {
-    let mut count = 0;
-    let mut known: Vec<Judgement> = Vec::new();
+    judgements: &mut Judgements<'_>,
+) -> Result<(), PlanError> {
     let mut shortlisted: Vec<(Hierarchy, Vec<Units>)> = Vec::new();
     let (mut best, mut rest) = (Vec::new(), Vec::new());
     for mut choice in std::mem::take(&mut plan.choices) {
@@ -85,19 +97,14 @@ pub fn judge_shortlist(
             choice.whole_budget.bought(catalogue, options)?,
         ];
         for (hierarchy, sizes) in purchases.into_iter().filter(|_| is_judged) {
-            let seen = known.iter().find(|k| (&k.hierarchy, &k.sizes) == (&hierarchy, &sizes));
-            if let Some(seen) = seen {
-                found.push(seen.clone());
-                continue;
-            }
             let failed = |source| PlanError::Evaluation { what: hierarchy.label(), source };
-            let Some(judged) = judge(&hierarchy, &sizes).map_err(failed)? else { break };
-            count += 1;
-            let judgement = Judgement { hierarchy, sizes, judged };
-            found.push(judgement.clone());
-            known.push(judgement);
+            let judged = judgements.get(&hierarchy, &sizes).map_err(failed)?;
+            let Some(judged) = judged else { break };
+            let wear = judged.bytes_written_per_day.as_ref();
+            let wear = wear.map(|bytes| hierarchy.wear(&sizes, &options.cost, bytes));
+            found.push((judged, wear));
         }
-        let Ok([of_purchase, of_baseline, of_whole]) = <[Judgement; 3]>::try_from(found) else {
+        let Ok(judged) = <[_; 3]>::try_from(found) else {
             // An incomplete judgement allows no comparison.
             rest.push(choice);
             continue;
@@ -105,9 +112,10 @@ pub fn judge_shortlist(
         if !is_shortlisted {
             shortlisted.push(bought);
         }
-        of_purchase.enter(&mut choice.purchase, &options.cost, judged_by);
-        of_baseline.enter(&mut choice.baseline, &options.cost, judged_by);
-        of_whole.enter(&mut choice.whole_budget, &options.cost, judged_by);
+        let purchases = [&mut choice.purchase, &mut choice.baseline, &mut choice.whole_budget];
+        for (purchase, (judged, wear)) in purchases.into_iter().zip(judged) {
+            purchase.enter(judged, wear, judged_by);
+        }
         let [bought, same_cost, whole] = [&choice.purchase, &choice.baseline, &choice.whole_budget]
             .map(|purchase| purchase.mean_latency_us);
         if whole < bought && whole < same_cost {
@@ -127,7 +135,7 @@ pub fn judge_shortlist(
     if let Some(first) = plan.choices.first() {
         plan.baseline = first.baseline.clone();
     }
-    Ok(count)
+    Ok(())
 }
 
 /// Replaces the purchase with the baseline; its lower tiers then have size 0.
@@ -158,6 +166,20 @@ fn sort(judged: &mut [Choice], options: &PlanOptions) {
 }
 
 impl Purchase {
+    /// Replaces the figures of the formulas with those of a judge.
+    fn enter(&mut self, judged: Judged, wear: Option<Wear>, judged_by: JudgedBy) {
+        self.judged_by = judged_by;
+        self.mean_latency_us = judged.mean_latency_us;
+        self.mean_latency_us_bounds = None;
+        self.p99_latency_us = judged.p99_latency_us;
+        self.p999_latency_us = judged.p999_latency_us;
+        self.hit_ratio = judged.hit_ratio;
+        self.hit_ratio.resize(self.tiers.len(), 0.0);
+        self.flash_bytes_written_per_day = wear.map(|w| w.flash_bytes_written_per_day);
+        self.drive_writes_per_day = wear.map(|w| w.drive_writes_per_day);
+        self.endurance_used = wear.and_then(|w| w.endurance_used);
+    }
+
     /// The devices of the purchase and their sizes, without tiers of size 0.
     ///
     /// # Errors
@@ -193,6 +215,17 @@ mod tests {
         Some(Judged { mean_latency_us: us, hit_ratio: vec![0.5], ..Judged::default() })
     }
 
+    /// Judges the first choices of a plan; returns the number of judgements.
+    fn judge(
+        plan: &mut Plan,
+        (catalogue, options, shortlist): (&Catalogue, &PlanOptions, usize),
+        simulated: impl FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, BoxError>,
+    ) -> u64 {
+        let (mut judgements, by) = (Judgements::new(simulated), (shortlist, JudgedBy::Simulate));
+        judge_shortlist(plan, catalogue, options, by, &mut judgements).unwrap();
+        judgements.count()
+    }
+
     #[test]
     fn a_shortlist_is_ranked_by_their_judge_and_others_stay_behind() {
         let (c, options) = (Catalogue::default(), PlanOptions::default());
@@ -200,12 +233,11 @@ mod tests {
         let mut after = before.clone();
         // Each call returns a lower latency than the one before; single tiers are the slowest.
         let mut next = 1000.0;
-        let mut judge = |_: &Hierarchy, sizes: &[Units]| {
+        let simulated = |_: &Hierarchy, sizes: &[Units]| {
             next -= 1.0;
             Ok(judged(if sizes.len() > 1 { next } else { 5000.0 }))
         };
-        let count =
-            judge_shortlist(&mut after, &c, &options, (3, JudgedBy::Simulate), &mut judge).unwrap();
+        let count = judge(&mut after, (&c, &options, 3), simulated);
         assert!((4..=9).contains(&count), "a single tier is judged once: {count}");
         let names = |p: &Plan| -> Vec<Vec<crate::Tier>> {
             p.choices.iter().map(|c| c.purchase.tiers.clone()).collect()
@@ -246,12 +278,11 @@ mod tests {
         assert!(plan.choices.iter().all(|c| c.purchase.class == Class::Single));
         assert_eq!(first_tiers(&plan, 3), ["FastDRAM"; 3], "three choices that are one cache");
         let mut asked = Vec::new();
-        let mut judge = |h: &Hierarchy, sizes: &[Units]| {
+        let simulated = |h: &Hierarchy, sizes: &[Units]| {
             asked.push((h.tiers[0].name.clone(), sizes.to_vec()));
             Ok(judged(if h.tiers[0].name == "SlowDRAM" { 10.0 } else { 20.0 }))
         };
-        let count =
-            judge_shortlist(&mut plan, &c, &options, (2, JudgedBy::Simulate), &mut judge).unwrap();
+        let count = judge(&mut plan, (&c, &options, 2), simulated);
         assert_eq!(count, asked.len() as u64);
         assert!(["FastDRAM", "SlowDRAM"].iter().all(|name| asked.iter().any(|a| a.0 == *name)));
         assert_eq!(first_tiers(&plan, 1), ["SlowDRAM"], "the judge's best comes first");
@@ -271,12 +302,12 @@ mod tests {
         assert!(choice.baseline.cost_usd < choice.whole_budget.cost_usd);
         let larger = Units(choice.whole_budget.tiers[0].bytes >> 20);
         for (whole_us, bought) in [(50.0, &choice.whole_budget), (200.0, &choice.purchase)] {
-            let mut judge = |_: &Hierarchy, sizes: &[Units]| {
+            let simulated = |_: &Hierarchy, sizes: &[Units]| {
                 let us = if sizes.len() > 1 { 100.0 } else { 900.0 };
                 Ok(judged(if sizes == [larger] { whole_us } else { us }))
             };
             let mut after = before.clone();
-            judge_shortlist(&mut after, &c, &options, (1, JudgedBy::Simulate), &mut judge).unwrap();
+            judge(&mut after, (&c, &options, 1), simulated);
             let first = &after.choices[0];
             assert_eq!(first.purchase.cost_usd, bought.cost_usd);
             assert_eq!(first.purchase.mean_latency_us, f64::min(whole_us, 100.0));
@@ -295,7 +326,7 @@ mod tests {
         let options = PlanOptions::default();
         let mut plan = plan(&counts(), &c, &combinations, 0.2, &options).unwrap();
         // Each day the first tier is written five times over and the second twice.
-        let mut judge = |_: &Hierarchy, sizes: &[Units]| {
+        let simulated = |_: &Hierarchy, sizes: &[Units]| {
             let bytes = sizes.iter().zip([5.0, 2.0]).map(|(s, times)| (s.0 << 20) as f64 * times);
             let us = 100.0 / sizes.len() as f64;
             Ok(Some(Judged {
@@ -303,7 +334,7 @@ mod tests {
                 ..judged(us).unwrap_or_default()
             }))
         };
-        judge_shortlist(&mut plan, &c, &options, (1, JudgedBy::Simulate), &mut judge).unwrap();
+        judge(&mut plan, (&c, &options, 1), simulated);
         let bought = &plan.choices[0].purchase;
         let [one, two] = [0, 1].map(|tier| bought.tiers[tier].bytes as f64);
         assert!(one > 0.0 && two > 0.0);
@@ -329,7 +360,7 @@ mod tests {
         let worn =
             before.choices.iter().filter_map(|c| tier2(&c.purchase)).find(|t| flash(&t.device));
         let worn = worn.expect("a second tier of flash");
-        let mut judge = |h: &Hierarchy, sizes: &[Units]| {
+        let simulated = |h: &Hierarchy, sizes: &[Units]| {
             let is_worn = h.tiers.get(1).is_some_and(|t| t.name == worn.device);
             let times = if is_worn { 100.0 } else { 0.0 };
             let bytes = sizes.iter().map(|s| (s.0 << 20) as f64 * times).collect();
@@ -338,13 +369,13 @@ mod tests {
         };
         let mut after = before.clone();
         let all = before.choices.len();
-        judge_shortlist(&mut after, &c, &options, (all, JudgedBy::Simulate), &mut judge).unwrap();
+        judge(&mut after, (&c, &options, all), simulated);
         let is_worn = |c: &Choice| c.purchase.endurance_used.is_some_and(|used| used > 1.0);
         let first = after.choices.iter().position(is_worn).expect("it is still there");
         assert!(first > 0 && after.choices[first..].iter().all(is_worn));
         let free = PlanOptions { wear_max: None, ..options.clone() };
         let mut after = before.clone();
-        judge_shortlist(&mut after, &c, &free, (all, JudgedBy::Simulate), &mut judge).unwrap();
+        judge(&mut after, (&c, &free, all), simulated);
         assert!(is_worn(&after.choices[0]), "without a limit the fastest comes first");
     }
 
@@ -352,9 +383,9 @@ mod tests {
     fn a_single_tier_that_is_judged_better_is_what_is_bought() {
         let (c, options) = (Catalogue::default(), PlanOptions::default());
         let mut plan = plan(&counts(), &c, c.combinations(), 1.0, &options).unwrap();
-        let mut judge =
+        let simulated =
             |_: &Hierarchy, sizes: &[Units]| Ok(judged(if sizes.len() > 1 { 90.0 } else { 10.0 }));
-        judge_shortlist(&mut plan, &c, &options, (2, JudgedBy::Simulate), &mut judge).unwrap();
+        judge(&mut plan, (&c, &options, 2), simulated);
         for choice in &plan.choices[..2] {
             assert_eq!((choice.purchase.class, choice.latency_reduction), (Class::Single, 0.0));
             assert_eq!(choice.purchase.tiers[1].bytes, 0);
@@ -370,12 +401,11 @@ mod tests {
         let bought = |c: &crate::Choice| c.purchase.tiers.get(1).filter(|t| t.bytes > 0).cloned();
         let refused = plan.choices.iter().find_map(bought).unwrap().device;
         let is_refused = |c: &crate::Choice| bought(c).is_some_and(|t| t.device == refused);
-        let mut judge = |h: &Hierarchy, _: &[Units]| {
+        let simulated = |h: &Hierarchy, _: &[Units]| {
             let has = h.tiers.get(1).is_some_and(|tier| tier.name == refused);
             Ok(if has { None } else { judged(50.0) })
         };
-        judge_shortlist(&mut plan, &catalogue, &options, (2, JudgedBy::Simulate), &mut judge)
-            .unwrap();
+        judge(&mut plan, (&catalogue, &options, 2), simulated);
         let by = |c: &&Choice| c.purchase.judged_by == JudgedBy::Simulate;
         let first: Vec<&Choice> = plan.choices.iter().take_while(by).collect();
         assert_eq!(plan.choices.iter().filter(by).count(), first.len());

@@ -1,10 +1,9 @@
 //! The sizes that a budget can buy, among which a search chooses.
 
-use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};
 use crate::counts::HitCounts;
 use crate::error::PlanError;
-use crate::hierarchy::{Hierarchy, WritePolicy};
+use crate::hierarchy::Hierarchy;
 
 /// The affordable sizes of one hierarchy.
 ///
@@ -227,39 +226,6 @@ impl<'a> Space<'a> {
         }
         Ok(())
     }
-}
-
-/// Rejects a budget that does not buy one unit of any combination's tier 1. Needs no workload, so a
-/// caller can check before measuring one.
-///
-/// # Errors
-/// If the budget is not a positive amount or buys nothing, or a combination names a device that the
-/// catalogue does not have.
-pub fn check_budget(
-    catalogue: &Catalogue,
-    combinations: &[Combination],
-    budget_usd: f64,
-    cost: &CostModel,
-) -> Result<(), PlanError> {
-    let mut refused = None;
-    for combination in combinations {
-        let hierarchy = Hierarchy::new(catalogue, combination, WritePolicy::default())?;
-        match Space::for_blocks(1, &hierarchy, cost, budget_usd) {
-            Ok(_) => return Ok(()),
-            Err(error @ PlanError::BuysNothing { .. }) => refused = Some(cheaper(refused, error)),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(refused.unwrap_or_else(|| PlanError::NoCombination("none was given".into())))
-}
-
-/// Returns the error that names the lower price.
-pub(crate) fn cheaper(before: Option<PlanError>, error: PlanError) -> PlanError {
-    let usd = |e: &PlanError| match e {
-        PlanError::BuysNothing { needed_usd, .. } => *needed_usd,
-        _ => f64::INFINITY,
-    };
-    before.filter(|b| usd(b) <= usd(&error)).unwrap_or(error)
 }
 
 #[cfg(test)]

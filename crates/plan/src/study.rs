@@ -4,13 +4,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::best::Found;
 use crate::cost::CostModel;
 use crate::counts::HitCounts;
 use crate::error::PlanError;
 use crate::evaluate::Analytic;
 use crate::hierarchy::Hierarchy;
 use crate::purchase::Class;
-use crate::search::{CydoniaOptions, Found, cydonia, exhaustive};
+use crate::search::{CydoniaOptions, cydonia, exhaustive};
 use crate::space::Space;
 
 /// One workload, with one combination of two tiers and one budget.

@@ -40,7 +40,7 @@ pub mod trace;
 use std::io::{self, Write};
 
 use forebay_analysis::Columns;
-use forebay_report::Report;
+use forebay_report::{Report, Table};
 use serde::Serialize;
 
 pub use parquet::{ParquetError, parquet};
@@ -79,7 +79,21 @@ fn write_facts(facts: &[(impl AsRef<str>, String)], out: &mut dyn Write) -> io::
     facts.iter().try_for_each(|(name, value)| writeln!(out, "{:<20} {value}", name.as_ref()))
 }
 
+/// A part of an answer as text.
+enum Part {
+    Line(String),
+    Table(Table),
+}
+
+/// Writes lines and tables for a terminal.
+fn write_parts(parts: &[Part], out: &mut dyn Write) -> io::Result<()> {
+    parts.iter().try_for_each(|part| match part {
+        Part::Line(line) => writeln!(out, "{line}"),
+        Part::Table(table) => writeln!(out, "{}", table.to_text().trim_end()),
+    })
+}
+
 /// Writes a table for a terminal, after an empty line.
-fn write_table(table: &forebay_report::Table, out: &mut dyn Write) -> io::Result<()> {
+fn write_table(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{}", table.to_text().trim_end())
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use forebay_plan::{
-    Budget, Hierarchy, PlanError, PlanOptions, Profile, budget_range, full_usd, pareto_front, plan,
+    Budget, Hierarchy, JudgedBy, PlanError, PlanOptions, Profile, budget_range, full_usd,
+    pareto_front, plan,
 };
 
 use super::{Answer, Basis, Front, Question, Workload};
@@ -59,7 +60,7 @@ impl Question {
         }
         let budgets: Vec<f64> = plans.iter().chain(&sweep).map(|p| p.budget_usd).collect();
         let pareto = if self.pareto { fronts(&basis, largest_usd, &budgets)? } else { Vec::new() };
-        let judged_by = self.evaluate.judged_by();
+        let judged_by = JudgedBy::Analytic;
         Ok(Answer { basis, judged_by, plans, sweep, judgements: 0, pareto })
     }
 }

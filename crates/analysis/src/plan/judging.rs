@@ -1,7 +1,7 @@
 //! Evaluates the best choices of plans by simulation or replay.
 
 use forebay_config::Config;
-use forebay_plan::{Hierarchy, Judge, Judged, JudgedBy, Method, Units, judge_shortlist, plan_with};
+use forebay_plan::{Hierarchy, JudgedBy, Judgements, Method, Units, judge_shortlist, plan_with};
 
 use super::replayed::{Replay, Replayer};
 use super::simulated::simulated_cache;
@@ -60,11 +60,13 @@ impl Question {
     ) -> Result<(), AnalysisError> {
         let (traces, cost) = (&self.traces, self.options.cost);
         let duration = workload.profile.duration();
+        let judged_by = self.evaluate.judged_by();
         match &self.evaluate {
             Evaluate::Simulate { shortlist, cache } => {
                 let cache = simulated_cache(cache.as_deref())?;
                 let simulator = self.simulator(&cache, workload, observer);
-                answer.judge(*shortlist, &mut |h, sizes| simulator.judge(h, sizes))
+                let judgements = Judgements::new(|h, sizes| simulator.judge(h, sizes));
+                answer.judge(judged_by, *shortlist, judgements)
             }
             Evaluate::Replay { shortlist, replay } => {
                 let (survey, queue_depth) = (workload.survey.clone(), replay.queue_depth);
@@ -72,7 +74,8 @@ impl Question {
                 let replayer =
                     Replayer { traces, observer, cost, base, survey, queue_depth, duration };
                 let replayer = replayer.with_sizes().map_err(AnalysisError::Judging)?;
-                answer.judge(*shortlist, &mut |h, sizes| replayer.judge(h, sizes))
+                let judgements = Judgements::new(|h, sizes| replayer.judge(h, sizes));
+                answer.judge(judged_by, *shortlist, judgements)
             }
             Evaluate::Analytic => Ok(()),
         }
@@ -80,20 +83,15 @@ impl Question {
 }
 
 impl Answer {
-    /// Evaluates the plans of the requested budgets with `judge`, which is slower than formulas:
+    /// Evaluates the plans of the requested budgets with a judge, which is slower than formulas:
     /// after an exhaustive search only the shortlist, with Cydonia every evaluation.
-    fn judge(&mut self, shortlist: usize, judge: &mut Judge<'_>) -> Result<(), AnalysisError> {
+    fn judge(
+        &mut self,
+        judged_by: JudgedBy,
+        shortlist: usize,
+        mut judgements: Judgements<'_>,
+    ) -> Result<(), AnalysisError> {
         let basis = &self.basis;
-        let mut known: Vec<(Hierarchy, Vec<Units>, Option<Judged>)> = Vec::new();
-        let mut once = |hierarchy: &Hierarchy, sizes: &[Units]| {
-            let seen = known.iter().find(|(h, s, _)| h == hierarchy && s == sizes);
-            if let Some((.., judged)) = seen {
-                return Ok(judged.clone());
-            }
-            let judged = judge(hierarchy, sizes)?;
-            known.push((hierarchy.clone(), sizes.to_vec(), judged.clone()));
-            Ok(judged)
-        };
         for plan in &mut self.plans {
             let shortlist = match basis.options.method {
                 Method::Exhaustive { .. } => shortlist,
@@ -101,7 +99,8 @@ impl Answer {
                     let mut evaluator = |hierarchy: &Hierarchy, sizes: &[Units]| {
                         let (hierarchy, sizes) = bought(hierarchy, sizes);
                         // Sizes for which no such cache can be built must not be chosen.
-                        Ok(once(&hierarchy, &sizes)?.map_or(f64::INFINITY, |j| j.mean_latency_us))
+                        let judged = judgements.get(&hierarchy, &sizes)?;
+                        Ok(judged.map_or(f64::INFINITY, |j| j.mean_latency_us))
                     };
                     *plan = plan_with(
                         &*basis.profile,
@@ -114,10 +113,10 @@ impl Answer {
                     usize::MAX
                 }
             };
-            let by = (shortlist, self.judged_by);
-            judge_shortlist(plan, &basis.catalogue, &basis.options, by, &mut once)?;
+            let by = (shortlist, judged_by);
+            judge_shortlist(plan, &basis.catalogue, &basis.options, by, &mut judgements)?;
         }
-        self.judgements = known.iter().filter(|(.., judged)| judged.is_some()).count() as u64;
+        (self.judged_by, self.judgements) = (judged_by, judgements.count());
         Ok(())
     }
 }

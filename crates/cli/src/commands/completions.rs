@@ -4,7 +4,7 @@ use clap_complete::Shell;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::write_stdout;
+use crate::write_files::write_stdout;
 
 /// Arguments of `forebay completions`.
 #[derive(clap::Args, Debug)]

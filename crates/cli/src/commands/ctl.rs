@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::write_stdout;
+use crate::write_files::write_stdout;
 use forebay_render::format::{count, percent};
 
 /// Arguments of `forebay ctl`.

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::error::CliError;
-use crate::output::write_stdout;
+use crate::write_files::write_stdout;
 
 /// Replaces this process with `forebay-NAME`, where NAME is the first of `words`; returns only on
 /// failure.

@@ -2,13 +2,10 @@
 
 use std::path::PathBuf;
 
-use forebay_analysis::{Meter, Observer, Unit};
+use forebay_analysis::Unit;
 use forebay_config::TimeSpan;
 use forebay_render::run::Echo;
-use forebay_replay::{
-    Feed, Hooks, Intervals, Length, Pace, Placement, PlacementOptions, Run, RunOptions, Workload,
-    at_rate,
-};
+use forebay_replay::{Feed, Length, Pace, RunOptions, Workload, at_rate};
 use forebay_trace::{Spec, TraceError};
 
 use super::replay::answer::Answer;
@@ -96,15 +93,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let workload = Workload::new(&spec, length).map_err(bad_spec)?;
     let survey = workload.survey(HASHED_MAX).map_err(bad_spec)?;
     let identity = survey.identity(args.spec.clone());
-    let placing = PlacementOptions {
-        writes: args.target.writes(),
-        wrap: args.target.wrap,
-        concatenate: args.target.concatenate,
-    };
-    let mut opened = Opened::open(&args.target, &survey, placing, (depth, args.jobs), ctx)?;
-    let submitters = opened.handles().len() as u32;
-    let (volumes, limits) = (opened.volumes(), opened.limits());
-    let placement = Placement::new(&survey.volumes, &volumes, limits, opened.placing)?;
+    let mut opened = Opened::open(&args.target, &survey, (depth, args.jobs), ctx)?;
+    let placement = opened.placement(&survey)?;
     let pace = if open_loop { Pace::Timed { rate: 1.0 } } else { Pace::AsFastAsPossible };
     let echo = Echo {
         command: "load",
@@ -114,25 +104,15 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         jobs: args.jobs,
         ..args.target.echo()
     };
+    let options = RunOptions {
+        pace,
+        // A file has one queue, which the jobs share.
+        queue_depth: depth * (args.jobs / opened.submitters().max(1)).max(1),
+        ..args.target.run_options(args.duration, args.interval)
+    };
     let finished = {
         let progress = ctx.progress("sending", Unit::Count, workload.requests_total());
-        let run = Run {
-            clock: opened.clock,
-            feed: Feed::start(workload),
-            placement,
-            options: RunOptions {
-                pace,
-                // A file has one queue, which the jobs share.
-                queue_depth: depth * (args.jobs / submitters.max(1)).max(1),
-                skip_idle: None,
-                duration: args.duration.map(TimeSpan::nanos),
-                seed: args.target.data_seed,
-                track: args.target.verify,
-                intervals: args.interval.map_or(Intervals::Auto, |t| Intervals::Every(t.nanos())),
-            },
-            hooks: Hooks { stop: ctx.stop_flag(), progress: &|n| progress.inc(n) },
-        };
-        run.go(&mut opened.handles())
+        opened.run(Feed::start(workload), placement, options, &progress, ctx)
     };
     Answer::new(finished, opened, identity, echo, ctx)?
         .give(&args.output, args.intervals.as_deref())

@@ -38,7 +38,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::write_stdout;
+use crate::write_files::write_stdout;
 
 /// Measures block workloads, sizes cache tiers for them, and runs those caches.
 #[derive(Parser, Debug)]

@@ -9,7 +9,7 @@ use forebay_analysis::plan as analysis;
 use forebay_analysis::plan::growth::Question as GrowthQuestion;
 use forebay_analysis::plan::study::Question as StudyQuestion;
 use forebay_block::BlockSize;
-use forebay_config::Size;
+use forebay_config::{Config, Size};
 use forebay_plan::{
     Budget, Catalogue, Combination, CostModel, CydoniaOptions, Device, JudgedBy, Metadata,
     MetadataError, PlanError, PlanOptions, WritePolicy,
@@ -20,7 +20,8 @@ use forebay_render::plan::{Choices, Growths, Studies};
 use crate::args::{TraceArgs, block_size, files_of, judged_by, load_config, rate};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{OutputArgs, write_stdout};
+use crate::output::OutputArgs;
+use crate::write_files::write_stdout;
 
 /// Maximum number of points to evaluate per combination of more than two tiers.
 const POINTS_MAX: u64 = 1 << 20;
@@ -305,11 +306,12 @@ impl Args {
         &self,
         catalogue: Catalogue,
         combinations: Vec<Combination>,
+        config: Option<Config>,
     ) -> Result<analysis::Question, CliError> {
         let pictures = self.output.html.is_some() || self.output.parquet.is_some();
         Ok(analysis::Question {
             options: self.options(),
-            evaluate: self.evaluate()?,
+            evaluate: self.evaluate(config)?,
             traces: self.traces.source(),
             catalogue,
             combinations,
@@ -320,18 +322,17 @@ impl Args {
         })
     }
 
-    /// How to evaluate the best choices.
-    fn evaluate(&self) -> Result<analysis::Evaluate, CliError> {
+    /// How to evaluate the best choices, with the cache of `--config`.
+    fn evaluate(&self, config: Option<Config>) -> Result<analysis::Evaluate, CliError> {
         let shortlist = self.shortlist.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let shortlist = shortlist.unwrap_or(analysis::SHORTLIST);
-        let config = || self.config.as_ref().map(|file| load_config(file)).transpose();
         Ok(match self.judge() {
             JudgedBy::Analytic => analysis::Evaluate::Analytic,
             JudgedBy::Simulate => {
-                analysis::Evaluate::Simulate { shortlist, cache: config()?.map(Box::new) }
+                analysis::Evaluate::Simulate { shortlist, cache: config.map(Box::new) }
             }
             JudgedBy::Replay => {
-                let Some(config) = config()? else {
+                let Some(config) = config else {
                     let what = "--evaluate replay needs --config FILE, which names the files or \
                                 devices of the flash tier and of the volumes";
                     let next = "see `[flash]` and `[[volume]]` in docs/configuration.md";
@@ -351,8 +352,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         return write_stdout(Catalogue::DEFAULT_TOML.as_bytes());
     }
     args.check()?;
-    let named = args.config.as_ref().map(|file| load_config(file)).transpose()?;
-    let named = named.as_ref().map(files_of).unwrap_or_default();
+    let config = args.config.as_ref().map(|file| load_config(file)).transpose()?;
+    let named = config.as_ref().map(files_of).unwrap_or_default();
     let read = args.traces.traces.iter().chain(&args.devices).chain(&args.config).chain(&named);
     // The --resume file is both read and written.
     args.output.check(read.chain(&args.resume))?;
@@ -377,7 +378,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     match (args.study, args.have) {
         (Some(budgets), _) => study(&args, budgets, catalogue, combinations, ctx),
         (_, Some(have)) => grow(&args, have, catalogue, combinations, ctx),
-        _ => choose(&args, catalogue, combinations, ctx),
+        _ => choose(&args, catalogue, combinations, config, ctx),
     }
 }
 
@@ -414,7 +415,7 @@ fn grow(
     combinations: Vec<Combination>,
     ctx: &Context,
 ) -> Result<(), CliError> {
-    let plan = args.question(catalogue, combinations)?;
+    let plan = args.question(catalogue, combinations, None)?;
     let answer = GrowthQuestion { plan, have_bytes: have.bytes() }.ask(ctx).map_err(|error| {
         let what = "--have compares growing tier 1 with adding a second tier, but no combination \
                     has two tiers";
@@ -434,9 +435,10 @@ fn choose(
     args: &Args,
     catalogue: Catalogue,
     combinations: Vec<Combination>,
+    config: Option<Config>,
     ctx: &Context,
 ) -> Result<(), CliError> {
-    let question = args.question(catalogue, combinations)?;
+    let question = args.question(catalogue, combinations, config)?;
     let answer = question.ask(ctx).map_err(|error| match (error, &args.config) {
         (AnalysisError::NoFlash, Some(file)) => CliError::usage(format_args!(
             "{} has no [flash] section for the second tier",

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::write_stdout;
+use crate::write_files::write_stdout;
 
 /// Arguments of `forebay policies`.
 #[derive(clap::Args, Debug)]

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::write_stdout;
+use crate::write_files::write_stdout;
 
 /// Declares commands of the package: each has a name, a word for its arguments, a description, and
 /// text that follows its help.

@@ -5,13 +5,11 @@ pub mod target;
 
 use std::time::Duration;
 
-use forebay_analysis::{Meter, Observer, Unit};
+use forebay_analysis::Unit;
 use forebay_block::Nanos;
 use forebay_config::TimeSpan;
 use forebay_render::run::Echo;
-use forebay_replay::{
-    Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, Run, RunOptions, Survey,
-};
+use forebay_replay::{Feed, Pace, RunOptions, Survey};
 
 use self::answer::Answer;
 use self::target::{Opened, TargetArgs};
@@ -95,28 +93,19 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     survey.name_volumes(traces.metadata.volumes.iter().map(|v| v.name.as_str()));
     let identity = survey.identity(args.traces.names());
-    let placing = PlacementOptions {
-        writes: args.target.writes(),
-        wrap: args.target.wrap,
-        concatenate: args.target.concatenate,
-    };
     let depth = if args.target.quiesce { 1 } else { args.queue_depth };
-    let mut opened = Opened::open(&args.target, &survey, placing, (depth, 1), ctx)?;
-    let (volumes, limits) = (opened.volumes(), opened.limits());
-    let placement = Placement::new(&survey.volumes, &volumes, limits, opened.placing)?;
+    let mut opened = Opened::open(&args.target, &survey, (depth, 1), ctx)?;
+    let placement = opened.placement(&survey)?;
     let as_fast_as_possible = args.as_fast_as_possible || args.target.quiesce;
     let pace = match as_fast_as_possible {
         true => Pace::AsFastAsPossible,
         false => Pace::Timed { rate: args.rate },
     };
-    let options_of_run = RunOptions {
+    let options = RunOptions {
         pace,
         queue_depth: depth,
         skip_idle: args.skip_idle.map(TimeSpan::nanos),
-        duration: args.duration.map(TimeSpan::nanos),
-        seed: args.target.data_seed,
-        track: args.target.verify,
-        intervals: args.interval.map_or(Intervals::Auto, |t| Intervals::Every(t.nanos())),
+        ..args.target.run_options(args.duration, args.interval)
     };
     let echo = Echo {
         command: "replay",
@@ -129,14 +118,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let finished = {
         let (requests, lasts) = (Some(survey.requests), args.lasts(survey.span()));
         let progress = ctx.progress_lasting("replaying", Unit::Count, requests, lasts);
-        let run = Run {
-            clock: opened.clock,
-            feed: Feed::start(args.traces.recorded().open(ctx)?),
-            placement,
-            options: options_of_run,
-            hooks: Hooks { stop: ctx.stop_flag(), progress: &|n| progress.inc(n) },
-        };
-        run.go(&mut opened.handles())
+        let feed = Feed::start(args.traces.recorded().open(ctx)?);
+        opened.run(feed, placement, options, &progress, ctx)
     };
     Answer::new(finished, opened, identity, echo, ctx)?
         .give(&args.output, args.intervals.as_deref())

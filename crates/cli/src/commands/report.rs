@@ -34,7 +34,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         PathBuf::from(argument.split_once('=').map_or(argument.as_str(), |a| a.1))
     };
     let read: Vec<PathBuf> = args.documents.iter().map(file).collect();
-    crate::output::check_files([&args.output], &read)?;
+    crate::check_files::check_files([&args.output], &read)?;
     let report = overview::page(&args.documents, args.title).map_err(told)?;
     report.write_html(&args.output)?;
     ctx.note(format_args!("wrote {}", args.output.display()));

@@ -11,9 +11,10 @@ use forebay_render::sample::Samples;
 use forebay_trace::{BITS_MAX, SampleSpec, Sampler};
 
 use crate::args::{TraceArgs, rate};
+use crate::check_files::check_files;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{DocumentArgs, OutputArgs, Outputs, check_files};
+use crate::output::{DocumentArgs, OutputArgs, Outputs};
 
 /// Arguments of `forebay sample`.
 #[derive(clap::Args, Debug)]

@@ -13,11 +13,12 @@ use forebay_trace::{SampleSpec, Sampler};
 
 use crate::advice::engine::{Flags, explain, explain_fault, explain_notice};
 use crate::args::{files_of, rate};
+use crate::check_files::{check_names, files_of_recording};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::messages;
 use crate::notify::Notify;
-use crate::output::{check_names, files_of_recording, try_write_stdout};
+use crate::write_files::try_write_stdout;
 use forebay_render::format::percent;
 
 /// Interval between messages about the progress of a start or a stop.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::text::{facts, known, tier_names, tiers, times, two_digits};
 use crate::format::percent;
-use crate::{Shown, write_facts};
+use crate::{Part, Shown, write_facts, write_parts};
 
 /// What budgets buy in addition to the existing tier 1.
 pub struct Growths<'a> {
@@ -37,14 +37,13 @@ impl Shown for Growths<'_> {
     }
 
     fn text(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let parts =
+            tables(&self.answer.document).into_iter().flat_map(|(heading, table, verdicts)| {
+                let table = [Part::Line(format!("\n{heading}")), Part::Table(table)];
+                table.into_iter().chain(verdicts.into_iter().map(Part::Line))
+            });
         write_facts(&workload(&self.answer.basis), out)?;
-        for (heading, table, verdicts) in tables(&self.answer.document) {
-            writeln!(out, "\n{heading}\n{}", table.to_text().trim_end())?;
-            for verdict in verdicts {
-                writeln!(out, "{verdict}")?;
-            }
-        }
-        Ok(())
+        write_parts(&parts.collect::<Vec<_>>(), out)
     }
 }
 

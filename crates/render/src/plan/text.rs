@@ -12,7 +12,7 @@ use forebay_report::{Report, Table, Unit};
 use serde::Serialize;
 
 use crate::format::{count, counted, percent};
-use crate::{Shown, write_facts};
+use crate::{Part, Shown, write_facts, write_parts};
 
 /// Maximum number of plans of a front in the text.
 const PARETO_ROWS: usize = 60;
@@ -50,70 +50,70 @@ impl Shown for Choices<'_> {
     }
 
     fn text(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        write_facts(&facts(&self.answer.basis), out)?;
+        let backings = self.answer.basis.backings();
+        let mut parts = Vec::new();
         for plan in &self.answer.plans {
-            writeln!(out, "\n{}", self.budget_line(plan))?;
-            for backing in self.answer.basis.backings() {
-                let table = self.choices_table(plan, backing);
-                if let Some(table) = table {
-                    writeln!(out, "\nIn front of {backing}:\n{}", table.to_text().trim_end())?;
-                }
-                if let Some(reason) = self.mean_above_p99(plan, backing) {
-                    writeln!(out, "{reason}")?;
-                }
-                let best = best_of(plan, backing);
-                if let Some(advice) = best.and_then(advice) {
-                    writeln!(out, "{advice}")?;
-                }
-                if let Some(single) = best.and_then(|best| single_tier(plan, best)) {
-                    writeln!(out, "{single}")?;
-                }
-                if let Some(left_out) = self.worn_out(plan, backing) {
-                    writeln!(out, "{left_out}")?;
-                }
-                for worn in self.judged_worn_out(plan, backing) {
-                    writeln!(out, "{worn}")?;
-                }
-            }
+            parts.push(Part::Line(format!("\n{}", self.budget_line(plan))));
+            backings.iter().for_each(|backing| parts.extend(self.plan_parts(plan, backing)));
         }
-        for backing in self.answer.basis.backings() {
+        for backing in backings {
             if self.with_sweep {
-                let table = self.sweep_table(backing);
-                let table = table.to_text();
-                writeln!(out, "\nBy budget, in front of {backing}:\n{}", table.trim_end())?;
+                parts.push(Part::Line(format!("\nBy budget, in front of {backing}:")));
+                parts.push(Part::Table(self.sweep_table(backing)));
             }
-            if self.with_pareto {
-                let Some(front) = self.answer.pareto.iter().find(|front| front.backing == backing)
-                else {
-                    continue;
-                };
-                let (table, shown, fastest) = self.pareto_table(front);
-                writeln!(
-                    out,
-                    "\nThe fastest plan for every budget, in front of {backing}{}; the JSON document \
-                     lists all {} plans that no other plan beats in cost, mean latency, 99th percentile and \
-                     drive writes at the same time{}:\n{}",
-                    if shown < fastest {
-                        format!(" ({shown} of {fastest})")
-                    } else {
-                        String::new()
-                    },
-                    count(front.points.len() as u64),
-                    if front.is_exact {
-                        ""
-                    } else {
-                        " (computed on a grid of sizes, because there are too many to evaluate \
-                         them all)"
-                    },
-                    table.to_text().trim_end()
-                )?;
+            let fronts = self.answer.pareto.iter().filter(|_| self.with_pareto);
+            if let Some(front) = fronts.into_iter().find(|front| front.backing == backing) {
+                parts.extend(self.front_parts(front));
             }
         }
-        Ok(())
+        write_facts(&facts(&self.answer.basis), out)?;
+        write_parts(&parts, out)
     }
 }
 
 impl Choices<'_> {
+    /// The choices of one plan in front of one backing store, and remarks on them.
+    fn plan_parts(&self, plan: &Plan, backing: &str) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if let Some(table) = self.choices_table(plan, backing) {
+            parts.push(Part::Line(format!("\nIn front of {backing}:")));
+            parts.push(Part::Table(table));
+        }
+        let best = best_of(plan, backing);
+        let remarks = [
+            self.mean_above_p99(plan, backing).map(str::to_owned),
+            best.and_then(advice),
+            best.and_then(|best| single_tier(plan, best)),
+            self.worn_out(plan, backing),
+        ];
+        let worn_out = self.judged_worn_out(plan, backing);
+        parts.extend(remarks.into_iter().flatten().chain(worn_out).map(Part::Line));
+        parts
+    }
+
+    /// The fastest plans of a front, under a line that says what they are.
+    fn front_parts(&self, front: &Front) -> [Part; 2] {
+        let (table, shown, fastest) = self.pareto_table(front);
+        let thinned = match shown < fastest {
+            true => format!(" ({shown} of {fastest})"),
+            false => String::new(),
+        };
+        let grid = match front.is_exact {
+            true => "",
+            false => {
+                " (computed on a grid of sizes, because there are too many to evaluate them all)"
+            }
+        };
+        let line = format!(
+            "\nThe fastest plan for every budget, in front of {}{thinned}; the JSON document lists \
+             all {} plans that no other plan beats in cost, mean latency, 99th percentile and \
+             drive writes at the same time{grid}:",
+            front.backing,
+            count(front.points.len() as u64),
+        );
+        [Part::Line(line), Part::Table(table)]
+    }
+
     /// The best choice for each budget of the sweep.
     fn sweep_table(&self, backing: &str) -> Table {
         let best = |plan| Some((plan, best_of(plan, backing)?));

@@ -15,7 +15,8 @@ use forebay_results::TraceIdentity;
 use super::target::Opened;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{OutputArgs, Outputs, write_parquet};
+use crate::output::{OutputArgs, Outputs};
+use crate::write_files::write_parquet;
 
 /// Interval between messages about the progress of a stop.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);

@@ -3,7 +3,8 @@
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use forebay_config::{BackingLayout, Config, Size};
+use forebay_analysis::{Meter, Observer};
+use forebay_config::{BackingLayout, Config, Size, TimeSpan};
 use forebay_device::Backend;
 use forebay_device::file::{DirectIo, OpenError, is_device_name};
 use forebay_engine::{EngineOptions, StopMode};
@@ -11,9 +12,9 @@ use forebay_nbd::NbdUri;
 use forebay_render::format::count;
 use forebay_render::run::Echo;
 use forebay_replay::{
-    Abilities, BlockOptions, BlockTarget, EngineHost, Limits, NbdOptions, NbdTarget, Placement,
-    PlacementOptions, ReplayError, Survey, SystemClock, Target, TargetInfo, TargetVolume, Writes,
-    at_stake,
+    Abilities, BlockOptions, BlockTarget, EngineHost, Feed, Finished, Hooks, Intervals, Limits,
+    NbdOptions, NbdTarget, Placement, PlacementOptions, ReplayError, Run, RunOptions, Survey,
+    SystemClock, Target, TargetInfo, TargetVolume, Writes, at_stake,
 };
 use forebay_serve::usual_stop;
 
@@ -126,12 +127,24 @@ impl TargetArgs {
         }
     }
 
-    /// Whether the command line allows writes to the target.
-    pub fn writes(&self) -> Writes {
-        match (self.reads_only, self.write) {
+    /// How requests are placed on the target, and whether they may write to it.
+    pub fn placing(&self) -> PlacementOptions {
+        let writes = match (self.reads_only, self.write) {
             (true, _) => Writes::LeftOut,
             (_, true) => Writes::Allowed,
             _ => Writes::Refused,
+        };
+        PlacementOptions { writes, wrap: self.wrap, concatenate: self.concatenate }
+    }
+
+    /// The options of a run at the default pace; `row` is the time per row of its results.
+    pub fn run_options(&self, duration: Option<TimeSpan>, row: Option<TimeSpan>) -> RunOptions {
+        RunOptions {
+            duration: duration.map(TimeSpan::nanos),
+            seed: self.data_seed,
+            track: self.verify,
+            intervals: row.map_or(Intervals::Auto, |time| Intervals::Every(time.nanos())),
+            ..RunOptions::default()
         }
     }
 }
@@ -158,10 +171,10 @@ impl Opened {
     pub fn open(
         args: &TargetArgs,
         survey: &Survey,
-        placing: PlacementOptions,
         queues: (u32, u32),
         ctx: &Context,
     ) -> Result<Opened, CliError> {
+        let placing = args.placing();
         let clock = SystemClock::start();
         if let Some(file) = &args.config {
             return Opened::engine(args, file, survey, placing, (clock, queues.1), ctx);
@@ -283,19 +296,31 @@ impl Opened {
         Ok(Opened { clock, info, config, placing, on_stop, targets, host })
     }
 
-    /// The volumes of the target.
-    pub fn volumes(&self) -> Vec<TargetVolume> {
-        self.info.volumes.clone()
+    /// How the requests of the workload are placed on the target.
+    pub fn placement(&self, survey: &Survey) -> Result<Placement, ReplayError> {
+        let limits = self.targets[0].limits();
+        Placement::new(&survey.volumes, &self.info.volumes, limits, self.placing)
     }
 
-    /// Limits on the requests that the target accepts.
-    pub fn limits(&self) -> Limits {
-        self.targets[0].limits()
+    /// Number of submitters, each of which has a queue of requests.
+    pub fn submitters(&self) -> u32 {
+        self.targets.len() as u32
     }
 
-    /// One handle for each submitter.
-    pub fn handles(&mut self) -> Vec<&mut (dyn Target + Send)> {
-        self.targets.iter_mut().map(|target| &mut **target as &mut (dyn Target + Send)).collect()
+    /// Sends the requests of `feed`, and reports their number to `progress`.
+    pub fn run(
+        &mut self,
+        feed: Feed,
+        placement: Placement,
+        options: RunOptions,
+        progress: &dyn Meter,
+        ctx: &Context,
+    ) -> Finished {
+        let hooks = Hooks { stop: ctx.stop_flag(), progress: &|n| progress.inc(n) };
+        let targets = self.targets.iter_mut();
+        let mut handles: Vec<_> =
+            targets.map(|target| &mut **target as &mut (dyn Target + Send)).collect();
+        Run { clock: self.clock, feed, placement, options, hooks }.go(&mut handles)
     }
 
     /// A handle for reading data back.

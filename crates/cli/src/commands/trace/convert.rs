@@ -8,9 +8,9 @@ use forebay_trace::{LeftOut, TraceError, TraceReader, create};
 
 use super::written::{PROGRAM, WroteTrace, each_batch};
 use crate::args::TraceArgs;
+use crate::check_files::check_files;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::check_files;
 
 /// Arguments of `forebay trace convert`.
 #[derive(clap::Args, Debug)]

@@ -6,10 +6,10 @@ use forebay_analysis::Unit;
 use forebay_trace::{Spec, Synth, TraceReader, create};
 
 use super::written::{PROGRAM, WroteTrace, each_batch};
+use crate::check_files::check_files;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::notes;
-use crate::output::check_files;
 
 /// Arguments of `forebay trace synth`.
 #[derive(clap::Args, Debug)]

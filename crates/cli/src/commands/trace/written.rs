@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::write_stdout;
+use crate::write_files::write_stdout;
 use forebay_render::format::counted;
 
 /// Reads a trace to its end and passes every batch to `work`; shows progress in `unit`. Returns the
