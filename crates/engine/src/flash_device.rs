@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use forebay_config::{Config, Flash, FlashLayout, Size};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, Geometry, Layout, LogError, RecoveryReport};
+use forebay_flash::{Binding, Geometry, Layout, LogError, RecoveryReport, TierId};
 
 use crate::backing_header::{BackingHeader, EpochError};
 use crate::check::check_flash;
@@ -138,7 +138,7 @@ impl OpenFlashDevice {
         &self,
         geometry: &Geometry,
         volumes: usize,
-        uuid: [u8; 16],
+        uuid: TierId,
         formatted: bool,
     ) -> bool {
         let written = Superblock::first_bytes(geometry.page_size, volumes);
@@ -146,7 +146,7 @@ impl OpenFlashDevice {
         match &self.found {
             Found::Foreign => fits,
             Found::Unusable(LogError::SuperblockDamaged) => {
-                fits && Superblock::begins_as_of(&self.first_sector, &uuid)
+                fits && Superblock::begins_as_of(&self.first_sector, uuid)
             }
             _ => false,
         }
@@ -168,7 +168,7 @@ impl OpenFlashDevice {
             let mut of_it = stores.iter().filter(|store| store.uuid == binding.uuid);
             of_it.any(|store| {
                 let header = store.header.filter(|_| store.known);
-                header.is_some_and(|h| !h.dirty && h.flash_uuid == superblock.uuid)
+                header.is_some_and(|h| !h.dirty && h.flash_uuid == Some(superblock.uuid))
             })
         };
         if report.dirty_blocks > 0 || superblock.bindings.iter().all(is_whole) {
@@ -190,7 +190,7 @@ impl OpenFlashDevice {
     /// Whether a store has seen more of this tier than it now holds.
     fn is_older_than_known(&self, header: &BackingHeader, recovery: &RecoveryReport) -> bool {
         let Found::Tier(superblock) = &self.found else { return false };
-        header.flash_uuid == superblock.uuid
+        header.flash_uuid == Some(superblock.uuid)
             && (matches!(header.check_epoch(superblock.epoch), Err(EpochError::FlashOlder { .. }))
                 || header.stamp.generation > superblock.generation
                 || header.stamp.seen > recovery.newest_batch)

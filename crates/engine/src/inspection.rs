@@ -12,7 +12,7 @@ use forebay_flash::HeaderChange;
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, HeaderError};
 use crate::error::EngineError;
-use crate::fingerprint::{Fingerprint, VolumeContents};
+use crate::fingerprint::VolumeContents;
 use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::patience;
@@ -156,7 +156,7 @@ pub fn release_backing(
 /// # Errors
 /// If the store cannot be read.
 pub fn is_as_left(path: &Path, header: &BackingHeader) -> Result<Option<bool>, EngineError> {
-    let Some(left) = Fingerprint::from_bytes(header.fingerprint) else { return Ok(None) };
+    let Some(left) = header.fingerprint else { return Ok(None) };
     let (area, _) = look_into(path)?;
     let start = if header.layout == BackingLayout::Offset { AREA_BYTES } else { 0 };
     let now = VolumeContents::read(&area, start, header.data_bytes);

@@ -18,7 +18,7 @@ use forebay_device::{
 };
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, SEAL_BYTES};
+use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, SEAL_BYTES, StoreId, TierId};
 use forebay_model::Model;
 use forebay_setup::{available_memory, check_bookkeeping, check_dram, check_machine, count_blocks};
 
@@ -446,11 +446,11 @@ fn decide(
 ) -> Result<Decision, EngineError> {
     let in_order = || (0..stores.len() as u32).map(Volume).collect();
     let Some(tier) = flash else {
-        nothing_elsewhere(stores, [0; 16], options)?;
+        nothing_elsewhere(stores, None, options)?;
         return Ok(Decision { start: Open::RECOVER, numbers: in_order() });
     };
     let path = tier.path.clone();
-    let mut uuid = [0; 16];
+    let mut here = None;
     match &tier.found {
         Found::Blank => {}
         Found::Foreign if options.format => {}
@@ -461,7 +461,7 @@ fn decide(
             return Err(EngineError::Flash { path, error: error.clone() });
         }
         Found::Tier(superblock) => {
-            uuid = superblock.uuid;
+            here = Some(superblock.uuid);
             let numbers = numbers(superblock, stores);
             if !options.format {
                 // Even a tier that owes nothing is somebody's cache.
@@ -477,12 +477,12 @@ fn decide(
             }
         }
     }
-    nothing_elsewhere(stores, uuid, options)?;
+    nothing_elsewhere(stores, here, options)?;
     let binding = |(index, store): (usize, &Store)| {
         Binding::new(Volume(index as u32), store.uuid, store.header.map_or(0, |h| h.generation))
     };
     let bindings = stores.iter().enumerate().map(binding).collect();
-    let start = Open::Format { uuid: random_uuid()?, bindings };
+    let start = Open::Format { uuid: TierId::new(random_uuid()?), bindings };
     Ok(Decision { start, numbers: in_order() })
 }
 
@@ -528,13 +528,13 @@ fn tell_twins_apart(
 
 /// The flash tier that the stores' last opening began to format, without getting further, so that
 /// no tier holds dirty data for them.
-fn awaits_first_epoch(stores: &[Store]) -> Option<[u8; 16]> {
+fn awaits_first_epoch(stores: &[Store]) -> Option<TierId> {
     // (One that cannot be written never awaits a tier.)
     let kept = || stores.iter().filter(|store| store.keeps_stamps());
     let headers = || kept().filter_map(|store| store.header.as_ref());
-    let uuid = headers().next()?.flash_uuid;
+    let uuid = headers().next()?.flash_uuid?;
     let awaits = |h: &BackingHeader| {
-        h.opening && h.flash_epoch == FIRST_EPOCH && !h.dirty && h.flash_uuid == uuid
+        h.opening && h.flash_epoch == FIRST_EPOCH && !h.dirty && h.flash_uuid == Some(uuid)
     };
     headers().all(awaits).then_some(uuid)
 }
@@ -542,11 +542,11 @@ fn awaits_first_epoch(stores: &[Store]) -> Option<[u8; 16]> {
 /// Refuses stores whose newest data may be on a flash tier other than `here`.
 fn nothing_elsewhere(
     stores: &[Store],
-    here: [u8; 16],
+    here: Option<TierId>,
     options: &EngineOptions,
 ) -> Result<(), EngineError> {
     let elsewhere = |store: &&Store| {
-        let header = store.header.filter(|h| h.dirty && h.flash_uuid != [0; 16]);
+        let header = store.header.filter(|h| h.dirty && h.flash_uuid.is_some());
         header.is_some_and(|h| h.flash_uuid != here)
     };
     match stores.iter().find(elsewhere) {
@@ -562,7 +562,7 @@ fn nothing_elsewhere(
 fn check_epochs(superblock: &Superblock, stores: &[Store]) -> Result<(), EngineError> {
     for store in stores {
         let kept = store.header.filter(|_| store.keeps_stamps());
-        let ours = kept.filter(|h| h.flash_uuid == superblock.uuid);
+        let ours = kept.filter(|h| h.flash_uuid == Some(superblock.uuid));
         if let Some(Err(error)) = ours.map(|h| h.check_epoch(superblock.epoch)) {
             return Err(EngineError::Epoch { volume: store.name.clone(), error });
         }
@@ -618,15 +618,14 @@ fn is_older(store: &Store, number: Volume, superblock: &Superblock) -> bool {
 
 /// The number of each store in the flash tier's table, or the mismatch.
 fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, TierMismatch> {
-    let bound: BTreeMap<[u8; 16], Volume> =
+    let bound: BTreeMap<StoreId, Volume> =
         superblock.bindings.iter().map(|b| (b.uuid, b.volume)).collect();
     let mut numbers = Vec::new();
     for store in stores {
         // (A header that cannot be written says nothing of this tier.)
-        let foreign = store
-            .header
-            .filter(|_| store.keeps_stamps())
-            .is_some_and(|h| store.known && h.generation > 0 && h.flash_uuid != superblock.uuid);
+        let foreign = store.header.filter(|_| store.keeps_stamps()).is_some_and(|h| {
+            store.known && h.generation > 0 && h.flash_uuid != Some(superblock.uuid)
+        });
         match bound.get(&store.uuid) {
             Some(&number) if !foreign && number.index() < stores.len() => numbers.push(number),
             Some(_) => {

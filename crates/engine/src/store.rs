@@ -11,11 +11,13 @@ use forebay_device::StoreSyncs;
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
 use forebay_effect::Device;
-use forebay_flash::{HeaderChange, Seal, StampNumber, StoreHeader, StoreStamp};
+use forebay_flash::{
+    Fingerprint, HeaderChange, Seal, StampNumber, StoreHeader, StoreId, StoreStamp, TierId,
+};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
-use crate::fingerprint::{Fingerprint, SealContents, VolumeContents, times};
+use crate::fingerprint::{SealContents, VolumeContents, times};
 use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
@@ -36,7 +38,7 @@ pub(crate) struct Store {
     /// Exported bytes.
     pub size_bytes: u64,
     /// Identifies the store to the flash tier.
-    pub uuid: [u8; 16],
+    pub uuid: StoreId,
     /// Taken when the devices are assembled.
     pub target: Option<StoreTarget>,
     pub notices: Vec<Notice>,
@@ -172,7 +174,7 @@ impl Store {
             priority: volume.priority as u8,
             bypass: volume.bypass,
             size_bytes: plan.size_bytes,
-            uuid: [0; 16],
+            uuid: StoreId::new([0; 16]),
             target: Some(target),
             notices: Vec::new(),
             header: None,
@@ -299,9 +301,9 @@ impl Store {
     }
 
     /// The stamp of the store as this volume, for a start with this flash tier, if it keeps one.
-    pub fn stamp(&self, volume: forebay_block::Volume, flash_uuid: [u8; 16]) -> Option<StoreStamp> {
+    pub fn stamp(&self, volume: forebay_block::Volume, tier: TierId) -> Option<StoreStamp> {
         let known = self.header.filter(|_| self.known && self.keeps_stamps());
-        Some(known.filter(|h| h.flash_uuid == flash_uuid)?.store_stamp(volume))
+        Some(known.filter(|h| h.flash_uuid == Some(tier))?.store_stamp(volume))
     }
 
     /// The contents of the first `size` bytes of the volume.
@@ -380,8 +382,7 @@ impl Store {
         if header.is_some_and(|h| h.released) {
             return Ok(true);
         }
-        let noted =
-            header.and_then(|h| Some((Fingerprint::from_bytes(h.fingerprint)?, h.data_bytes)));
+        let noted = header.and_then(|h| Some((h.fingerprint?, h.data_bytes)));
         let sealed = SealContents::unseal(seal);
         // An opening that was cut short has written the header, and with it changed the times.
         if let Some(SealContents { times: 1.., .. }) = sealed
@@ -533,7 +534,7 @@ impl Store {
     /// # Errors
     /// If the system returns no random numbers.
     pub fn renew_identity(&mut self) -> Result<(), EngineError> {
-        self.uuid = random_uuid()?;
+        self.uuid = StoreId::new(random_uuid()?);
         if let Some(header) = &mut self.header {
             header.uuid = self.uuid;
         }
@@ -552,7 +553,7 @@ impl Store {
     }
 
     fn new_header(&self, volume: &Volume) -> Result<BackingHeader, EngineError> {
-        Ok(BackingHeader::new(volume.layout, random_uuid()?, self.size_bytes))
+        Ok(BackingHeader::new(volume.layout, StoreId::new(random_uuid()?), self.size_bytes))
     }
 }
 
@@ -588,12 +589,12 @@ pub(crate) fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderEr
 }
 
 /// The identity of an export without a header: its address.
-fn identity_of(address: &str) -> [u8; 16] {
-    xxhash_rust::xxh3::xxh3_128(address.as_bytes()).to_le_bytes()
+fn identity_of(address: &str) -> StoreId {
+    StoreId::new(xxhash_rust::xxh3::xxh3_128(address.as_bytes()).to_le_bytes())
 }
 
 /// The identity of a store without a header: its device, or its file.
-fn identity(path: &Path) -> Result<[u8; 16], EngineError> {
+fn identity(path: &Path) -> Result<StoreId, EngineError> {
     let metadata = std::fs::metadata(path).map_err(|source| io_error("inspect", path, source))?;
     let (first, second) = match metadata.rdev() {
         0 => (metadata.dev(), metadata.ino()),
@@ -602,7 +603,7 @@ fn identity(path: &Path) -> Result<[u8; 16], EngineError> {
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&first.to_le_bytes());
     uuid[8..].copy_from_slice(&second.to_le_bytes());
-    Ok(uuid)
+    Ok(StoreId::new(uuid))
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use crate::events::{Event, RecordEvent};
 use crate::format::batch::{BatchEntry, EntryKind, MOVED};
 use crate::geometry::Geometry;
 use crate::granules::Granules;
+use crate::identity::TierId;
 use crate::io::Io;
 use crate::key::{BlockKey, Position, RegionIndex};
 use crate::regions::Regions;
@@ -181,8 +182,8 @@ impl Cells {
     }
 
     /// Starts with only these cells free.
-    pub fn begin(&mut self, uuid: &[u8; 16], free: impl Iterator<Item = u32>) {
-        self.seed = crc32c::crc32c(uuid);
+    pub fn begin(&mut self, uuid: TierId, free: impl Iterator<Item = u32>) {
+        self.seed = crc32c::crc32c(uuid.bytes());
         self.free.clear();
         self.free.extend(free);
     }

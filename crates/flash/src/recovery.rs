@@ -120,7 +120,8 @@ pub(crate) struct Recovery {
     /// By volume: no records of batches up to and including this one count.
     pub voided: Vec<BatchSequence>,
     pub step: RecoveryStep,
-    pub superblock: Superblock,
+    /// Known once both copies were read.
+    pub superblock: Option<Superblock>,
     copies: [Option<Result<Superblock, FormatError>>; 2],
     /// The read of each copy.
     copy_reads: [CopyRead; 2],
@@ -217,7 +218,7 @@ impl Recovery {
             distrusted: Vec::new(),
             voided: Vec::new(),
             step: RecoveryStep::Superblocks { left: 2 },
-            superblock: Superblock::default(),
+            superblock: None,
             copies: [None, None],
             copy_reads: [CopyRead::Whole; 2],
             unreadable: None,
@@ -271,13 +272,13 @@ impl Recovery {
 
     /// The region with this sequence, if it is there and counts.
     pub fn live(&self, sequence: RegionSequence) -> Option<&Scan> {
-        let tail = self.superblock.tail_region;
+        let tail = self.superblock().tail_region;
         let scan = &self.scan[sequence.region(self.scan.len() as u32).index()];
         let counts = scan.present
             && scan.sequence == sequence
             && (tail..tail + self.regions()).contains(&sequence)
             && (self.any_epoch
-                || epochs::accepts(&self.superblock.epochs, scan.first_batch, scan.epoch));
+                || epochs::accepts(&self.superblock().epochs, scan.first_batch, scan.epoch));
         counts.then_some(scan)
     }
 
@@ -292,14 +293,16 @@ impl Recovery {
         header.region_sequence == region_sequence
             && page + header.pages <= pages
             && (self.any_epoch
-                || epochs::accepts(&self.superblock.epochs, header.sequence, header.epoch))
+                || epochs::accepts(&self.superblock().epochs, header.sequence, header.epoch))
     }
 
     /// The progress.
     pub fn progress(&self) -> RecoveryProgress {
-        let tail = self.superblock.tail_region;
         RecoveryProgress {
-            regions_done: if self.live_regions == 0 { 0 } else { self.region_sequence - tail },
+            regions_done: match self.live_regions {
+                0 => 0,
+                _ => self.region_sequence - self.superblock().tail_region,
+            },
             regions: self.live_regions,
             records: self.report.records,
         }
@@ -361,7 +364,7 @@ impl Recovery {
 
     /// The log ends before batch `expected`.
     pub fn end(&mut self) {
-        if self.generation > self.superblock.generation {
+        if self.generation > self.superblock().generation {
             return self.refuse_stale();
         }
         self.end = Some(End::Found);
@@ -467,11 +470,11 @@ impl Recovery {
             return Err(LogError::Geometry { what: "bound volumes", stored, expected });
         }
         log.io.geometry = g;
-        log.io.uuid = s.uuid;
-        log.cells.begin(&s.uuid, core::iter::empty());
+        log.io.uuid = Some(s.uuid);
+        log.cells.begin(s.uuid, core::iter::empty());
         *log.activity = Activity::new(&g, log.options.frames as usize);
         log.activity.load(&s.active);
-        self.report.uuid = s.uuid;
+        self.report.uuid = Some(s.uuid);
         self.report.clean = s.clean;
         self.scan = vec![Scan::default(); g.regions as usize];
         self.any_epoch = log.io.sabotage.is(Bug::EpochsForgotten);
@@ -501,8 +504,13 @@ impl Recovery {
         let stores = self.how.stores.iter().filter(|_| !self.how.drop_clean);
         let incomplete = stores.filter(|store| store.lacks_records_only(&s));
         self.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
-        self.superblock = s;
+        self.superblock = Some(s);
         Ok(())
+    }
+
+    /// What the start of the log is known from.
+    pub fn superblock(&self) -> &Superblock {
+        self.superblock.as_ref().expect("a recovery begins with the superblock")
     }
 
     fn read_regions(&mut self, log: &mut Restored) {
@@ -539,7 +547,7 @@ impl Recovery {
                 self.report.damage.repaired.push(log.io.geometry.region_start(region));
             }
         }
-        if self.generation > self.superblock.generation {
+        if self.generation > self.superblock().generation {
             return self.refuse_stale();
         }
         self.walk(log);
@@ -547,7 +555,7 @@ impl Recovery {
 
     /// The newest superblock is lost: the start of the log is unknown.
     fn refuse_stale(&mut self) {
-        let (found, known) = (self.superblock.generation, self.generation);
+        let (found, known) = (self.superblock().generation, self.generation);
         self.refuse(LogError::SuperblockStale { found, known });
     }
 
@@ -556,9 +564,9 @@ impl Recovery {
         let page = log.io.geometry.region_start(region);
         let (first, second) = log.io.buffers[buffer].split_at(log.io.geometry.page_size as usize);
         let mut scan = Scan::default();
-        let header = RegionHeader::decode(first, &log.io.uuid, page);
+        let header = RegionHeader::decode(first, log.io.tier(), page);
         let batch =
-            BatchHeader::decode(second, &log.io.uuid, page + 1, &log.io.geometry, &mut self.spare);
+            BatchHeader::decode(second, log.io.tier(), page + 1, &log.io.geometry, &mut self.spare);
         if header == Err(FormatError::Misplaced) || batch == Err(FormatError::Misplaced) {
             self.report.damage.misplaced.push(page);
         }

@@ -32,6 +32,7 @@
 //! [`Release`]: HeaderChange::Release
 
 use crate::format::SEQUENCE_MAX;
+use crate::identity::{Fingerprint, TierId};
 use crate::sequence::{BatchSequence, StampNumber};
 use crate::stamp::{Stamp, StoreStamp};
 use core::ops::{Deref, RangeInclusive};
@@ -44,8 +45,8 @@ pub struct HeaderFields {
     pub update: u64,
     /// How often the store was opened.
     pub generation: u64,
-    /// The flash tier that the store belongs to; zeroes for none.
-    pub flash_uuid: [u8; 16],
+    /// The flash tier that the store belongs to.
+    pub flash_uuid: Option<TierId>,
     /// The epoch of that tier when the store was last opened with it.
     pub flash_epoch: u64,
     /// Bytes of data, which the fingerprint covers.
@@ -57,8 +58,8 @@ pub struct HeaderFields {
     /// Whether the store was given away, or is used without a flash tier that has failed: no cached
     /// data of it counts.
     pub released: bool,
-    /// The fingerprint of the contents as they were left, in the driver's format; zeroes for none.
-    pub fingerprint: [u8; 16],
+    /// The fingerprint of the contents as they were left, if they were.
+    pub fingerprint: Option<Fingerprint>,
     /// The newest stamp.
     pub stamp: Stamp,
     /// The number of that stamp, which the log notes.
@@ -80,7 +81,7 @@ pub enum HeaderChange {
     /// A start is about to use the store with this flash tier.
     Announce {
         /// The tier.
-        tier: [u8; 16],
+        tier: TierId,
         /// The epoch that the tier is about to begin.
         epoch: u64,
         /// Whether the fingerprint stays: it shows that others have used the store, and the tier
@@ -94,8 +95,8 @@ pub enum HeaderChange {
     },
     /// The machine is about to serve requests.
     Open {
-        /// The flash tier; zeroes for none.
-        tier: [u8; 16],
+        /// The flash tier, if there is one.
+        tier: Option<TierId>,
         /// The epoch of the tier; 0 without one.
         epoch: u64,
         /// The number of the stamp that the log has noted.
@@ -122,8 +123,8 @@ pub enum HeaderChange {
         whole: bool,
         /// Whether cached data no longer counts.
         released: bool,
-        /// The fingerprint of the contents; zeroes for none.
-        fingerprint: [u8; 16],
+        /// The fingerprint of the contents, if a flash tier may need it.
+        fingerprint: Option<Fingerprint>,
         /// Bytes of data.
         data_bytes: u64,
         /// A new stamp.
@@ -186,11 +187,11 @@ impl StoreHeader {
         match *change {
             HeaderChange::Announce { tier, epoch, keeps_fingerprint } => {
                 // What another tier held was found to be nothing, or given up.
-                next.fields.dirty &= self.flash_uuid == tier;
-                next.bind(tier);
+                next.fields.dirty &= self.flash_uuid == Some(tier);
+                next.bind(Some(tier));
                 (next.fields.flash_epoch, next.fields.opening) = (epoch, true);
                 if !keeps_fingerprint {
-                    next.fields.fingerprint = [0; 16];
+                    next.fields.fingerprint = None;
                 }
             }
             HeaderChange::Retract { former } => {
@@ -207,7 +208,7 @@ impl StoreHeader {
                 next.fields.flash_epoch = epoch;
                 next.fields.generation += 1;
                 (next.fields.dirty, next.fields.released) = (dirty, released);
-                (next.fields.opening, next.fields.fingerprint) = (false, [0; 16]);
+                (next.fields.opening, next.fields.fingerprint) = (false, None);
             }
             HeaderChange::Stamp { stamp, release } => {
                 next.take_stamp(stamp);
@@ -225,7 +226,7 @@ impl StoreHeader {
                 next.take_stamp(stamp);
             }
             HeaderChange::Withdraw { dirty } => {
-                (next.fields.dirty, next.fields.fingerprint) = (dirty, [0; 16]);
+                (next.fields.dirty, next.fields.fingerprint) = (dirty, None);
             }
             HeaderChange::Release => {
                 assert!(!self.dirty, "newer data of the store is on its flash tier");
@@ -268,7 +269,7 @@ impl StoreHeader {
     }
 
     /// Stamps of another tier do not count.
-    fn bind(&mut self, tier: [u8; 16]) {
+    fn bind(&mut self, tier: Option<TierId>) {
         let fields = &mut self.fields;
         if fields.flash_uuid != tier {
             (fields.flash_uuid, fields.stamp) = (tier, Stamp::default());

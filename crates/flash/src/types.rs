@@ -2,6 +2,7 @@
 
 use crate::binding::Binding;
 use crate::granules::Granules;
+use crate::identity::TierId;
 use crate::key::{BlockKey, Position};
 use crate::layout::Layout;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
@@ -63,7 +64,7 @@ pub enum Start {
     /// Write an empty log; the old contents are gone once `Ready` follows.
     Format {
         /// Random UUID of the new log.
-        uuid: [u8; 16],
+        uuid: TierId,
         /// Volumes bound from the start.
         bindings: Vec<Binding>,
     },
@@ -232,8 +233,8 @@ pub struct RecoveryProgress {
 /// The results of a start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
-    /// UUID of the log.
-    pub uuid: [u8; 16],
+    /// UUID of the log, if its superblock could be used.
+    pub uuid: Option<TierId>,
     /// Whether the last run stopped cleanly.
     pub clean: bool,
     /// The epoch of this run.

@@ -85,7 +85,7 @@ impl Recovery {
         let from = (self.page - self.window.page) as usize * page_size;
         let bytes = &log.io.buffers[self.header_buffer()][from..from + page_size];
         let found =
-            BatchHeader::decode(bytes, &log.io.uuid, page, &log.io.geometry, &mut self.entries);
+            BatchHeader::decode(bytes, log.io.tier(), page, &log.io.geometry, &mut self.entries);
         let expected = found.ok().filter(|h| {
             h.sequence == self.expected
                 && self.counts(h, self.region_sequence, self.page, log.io.geometry.region_pages)
@@ -134,7 +134,7 @@ impl Recovery {
             *region = Region {
                 sequence: self.region_sequence,
                 first_batch: header.sequence,
-                seed: region_seed(&log.io.uuid, self.region_sequence, header.epoch),
+                seed: region_seed(log.io.tier(), self.region_sequence, header.epoch),
                 ..Region::default()
             };
         }
@@ -238,7 +238,7 @@ impl Recovery {
             // What an older copy of a store has of it.
             let lacks = self.lacks(key.volume());
             let has = lacks.is_some_and(|has| header.sequence <= has);
-            let clean = header.sequence <= self.superblock.clean_before || voided || has;
+            let clean = header.sequence <= self.superblock().clean_before || voided || has;
             let dirty = if clean { Granules::EMPTY } else { entry.dirty };
             let record = entry.kind == EntryKind::Data || !dirty.is_empty();
             let active = record && log.activity.contains(key);

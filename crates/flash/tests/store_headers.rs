@@ -4,7 +4,9 @@
 //! writes may fail, and then may be on the store or not. All headers that a crash could leave are
 //! judged after every step, and while each write is in flight.
 
-use forebay_flash::{FIRST_EPOCH, HeaderChange, Stamp, StampNumber, StoreHeader};
+use forebay_flash::{
+    FIRST_EPOCH, Fingerprint, HeaderChange, Stamp, StampNumber, StoreHeader, TierId,
+};
 use proptest::prelude::*;
 
 /// What the driver is doing.
@@ -15,7 +17,7 @@ enum Phase {
     /// and data on the present one was given up or not.
     Announced {
         former: StoreHeader,
-        tier: ([u8; 16], u64),
+        tier: (TierId, u64),
         given_up: bool,
     },
     /// The tier has begun its epoch.
@@ -33,7 +35,7 @@ struct Model {
     /// What may be on the store.
     on_store: Vec<StoreHeader>,
     /// The tier's identity and epoch.
-    tier: ([u8; 16], u64),
+    tier: (Option<TierId>, u64),
     /// The number of a stamp that the log has noted.
     noted: StampNumber,
     /// The tier has newer data of the store, and the user has not given it up.
@@ -63,13 +65,18 @@ impl Model {
             phase: Phase::Off,
             header,
             on_store: vec![header],
-            tier: ([0; 16], 0),
+            tier: (None, 0),
             noted: StampNumber::NONE,
             newer: false,
             marks_dirty: false,
             failed: false,
             passes: false,
         }
+    }
+
+    /// Each tier has the next number as its identity.
+    fn formats(&self) -> u8 {
+        self.tier.0.map_or(0, |tier| tier.bytes()[0])
     }
 
     /// Judges every header that a crash could leave now.
@@ -88,7 +95,7 @@ impl Model {
                 prop_assert!(!header.opening, "another epoch would be accepted: {seen}");
             }
             if self.phase == Phase::Serving {
-                prop_assert_eq!(header.fingerprint, [0; 16], "the store changes: {}", seen);
+                prop_assert_eq!(header.fingerprint, None, "the store changes: {}", seen);
             }
         }
         Ok(())
@@ -121,7 +128,7 @@ impl Model {
     }
 
     fn leave(&self, whole: bool, released: bool) -> HeaderChange {
-        let (fingerprint, data_bytes) = ([7; 16], self.header.data_bytes);
+        let (fingerprint, data_bytes) = (Some(Fingerprint::of_hash(7)), self.header.data_bytes);
         HeaderChange::Leave { whole, released, fingerprint, data_bytes, stamp: self.stamp() }
     }
 
@@ -139,8 +146,8 @@ impl Model {
                 // (A format gives up what is dirty only if the user says so.)
                 let formats = !ours || one && (!self.header.dirty || other);
                 let tier = match formats {
-                    true => ([self.tier.0[0] + 1; 16], FIRST_EPOCH),
-                    false => (self.tier.0, self.tier.1 + 1),
+                    true => (TierId::new([self.formats() + 1; 16]), FIRST_EPOCH),
+                    false => (self.tier.0.expect("it is in the header"), self.tier.1 + 1),
                 };
                 let given_up = formats && self.newer;
                 let former = self.header;
@@ -172,10 +179,10 @@ impl Model {
                 self.crash(one);
             }
             (Phase::Announced { tier, .. }, 2..=8) => {
-                if tier.0 != self.tier.0 {
+                if Some(tier.0) != self.tier.0 {
                     self.noted = StampNumber::NONE;
                 }
-                self.tier = tier;
+                self.tier = (Some(tier.0), tier.1);
                 self.phase = Phase::Begun;
             }
             (Phase::Begun, 0..=6) => {
@@ -270,7 +277,7 @@ fn the_model_reaches_every_phase_with_newer_data() {
         let (what, fails) = ((bits % 10) as u8, (bits / 10).is_multiple_of(8));
         let step = Step { what, fails, one: bits & (1 << 20) != 0, other: bits & (1 << 21) != 0 };
         // (Each tier has another identity, of which there are 255.)
-        if model.tier.0[0] == u8::MAX {
+        if model.formats() == u8::MAX {
             model = Model::new();
         }
         model.step(step).expect("no header hides anything");

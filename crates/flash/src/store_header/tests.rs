@@ -3,8 +3,8 @@
 use super::*;
 use crate::sequence::SuperblockGeneration;
 
-const TIER: [u8; 16] = [3; 16];
-const OTHER: [u8; 16] = [4; 16];
+const TIER: TierId = TierId::new([3; 16]);
+const OTHER: TierId = TierId::new([4; 16]);
 
 fn stamp(complete: u64, seen: u64, generation: u64) -> Stamp {
     Stamp {
@@ -19,13 +19,13 @@ fn fields() -> HeaderFields {
     HeaderFields {
         update: 10,
         generation: 11,
-        flash_uuid: TIER,
+        flash_uuid: Some(TIER),
         flash_epoch: 12,
         data_bytes: 13,
         dirty: true,
         opening: true,
         released: true,
-        fingerprint: [14; 16],
+        fingerprint: Some(Fingerprint::of_hash(14)),
         stamp: stamp(15, 16, 17),
         stamp_number: StampNumber(18),
     }
@@ -48,13 +48,13 @@ fn an_announcement_names_the_next_epoch_and_keeps_what_the_tier_owes() {
         |tier, keeps_fingerprint| HeaderChange::Announce { tier, epoch: 20, keeps_fingerprint };
     let clean = HeaderFields { dirty: false, opening: false, ..fields() };
     let same = HeaderFields { flash_epoch: 20, opening: true, ..fields() };
-    let without = HeaderFields { fingerprint: [0; 16], ..same };
+    let without = HeaderFields { fingerprint: None, ..same };
     assert_eq!(after(&header(), &announce(TIER, true)), same);
     assert_eq!(after(&header(), &announce(TIER, false)), without);
     let clean = StoreHeader { fields: clean, older: false };
     assert!(!clean.after(&announce(TIER, false)).dirty);
     let other = HeaderFields {
-        flash_uuid: OTHER,
+        flash_uuid: Some(OTHER),
         dirty: false,
         stamp: Stamp::default(),
         stamp_number: StampNumber(0),
@@ -75,7 +75,7 @@ fn a_retraction_restores_all_but_the_number_of_updates() {
 #[test]
 fn an_opening_says_what_the_run_may_leave_on_flash() {
     let open = HeaderChange::Open {
-        tier: TIER,
+        tier: Some(TIER),
         epoch: 20,
         noted: StampNumber(30),
         instead: None,
@@ -87,7 +87,7 @@ fn an_opening_says_what_the_run_may_leave_on_flash() {
         flash_epoch: 20,
         opening: false,
         released: false,
-        fingerprint: [0; 16],
+        fingerprint: None,
         stamp_number: StampNumber(31),
         ..fields()
     };
@@ -119,16 +119,16 @@ fn an_opening_with_an_older_log_or_another_tier_forgets_the_former_stamp() {
         dirty: true,
         released: false,
     };
-    let older_log = header().after(&open(TIER));
+    let older_log = header().after(&open(Some(TIER)));
     assert_eq!(
         (older_log.stamp, older_log.stamp_number),
         (new, StampNumber(31)),
         "lower than before"
     );
-    let other = header().after(&open(OTHER));
+    let other = header().after(&open(Some(OTHER)));
     assert_eq!(
         (other.flash_uuid, other.stamp, other.stamp_number),
-        (OTHER, Stamp::default(), StampNumber::NONE)
+        (Some(OTHER), Stamp::default(), StampNumber::NONE)
     );
 }
 
@@ -169,13 +169,13 @@ fn a_store_is_left_clean_only_if_it_is_whole() {
     let leave = |whole, released| HeaderChange::Leave {
         whole,
         released,
-        fingerprint: [40; 16],
+        fingerprint: Some(Fingerprint::of_hash(40)),
         data_bytes: 41,
         stamp: stamp(42, 43, 44),
     };
     let part = HeaderFields {
         released: false,
-        fingerprint: [40; 16],
+        fingerprint: Some(Fingerprint::of_hash(40)),
         data_bytes: 41,
         stamp: stamp(42, 43, 44),
         stamp_number: StampNumber(19),
@@ -189,7 +189,7 @@ fn a_store_is_left_clean_only_if_it_is_whole() {
 #[test]
 fn a_withdrawn_note_has_no_fingerprint() {
     for dirty in [false, true] {
-        let expected = HeaderFields { dirty, fingerprint: [0; 16], ..fields() };
+        let expected = HeaderFields { dirty, fingerprint: None, ..fields() };
         assert_eq!(after(&header(), &HeaderChange::Withdraw { dirty }), expected);
     }
 }
