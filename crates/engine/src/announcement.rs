@@ -171,7 +171,8 @@ mod tests {
         for ((_, store), name) in announcement.stores().lock_all().iter().zip(NAMES) {
             let header = inspect_backing(&directory.path().join(name)).unwrap();
             assert!(header.opening && header.flash_epoch == FIRST_EPOCH, "{name}: {header:?}");
-            assert_eq!(store.header, Some(header));
+            let known = store.header.expect("it has a header");
+            assert_eq!((known.uuid, **known), (header.uuid, **header), "{name}");
         }
         assert_ne!(found(directory.path()), before);
         drop(announcement);

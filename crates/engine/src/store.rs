@@ -242,10 +242,13 @@ impl Store {
     /// If it cannot be written.
     pub fn withdraw_note(&mut self, dirty: bool) -> Result<(), EngineError> {
         let change = HeaderChange::Withdraw { dirty };
-        match self.header.is_some_and(|header| header.says(&change)) && !self.is_uncertain {
-            true => Ok(()),
-            false => self.write_header(&change),
+        if let Some(header) = self.header.as_mut().filter(|_| !self.is_uncertain)
+            && let Some(withdrawn) = header.state.after_unwritten(&change)
+        {
+            header.state = withdrawn;
+            return Ok(());
         }
+        self.write_header(&change)
     }
 
     /// Writes the header for a start, which may be [retracted](Store::retract).

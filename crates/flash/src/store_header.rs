@@ -16,6 +16,30 @@
 //! | [`Withdraw`] | a quiesce ends | *dirty* as this run needs it, no fingerprint | nothing | the log drops its note; clients continue |
 //! | [`Release`] | the store is given away, offline | *released*; the store must not be dirty | nothing | others use the store |
 //!
+//! Which changes may follow each other, in one process, is a matter of the header's phase:
+//!
+//! | phase | change | next phase |
+//! | --- | --- | --- |
+//! | `Found` | `Announce` | `Announced` |
+//! | `Found` | `Open` | `Open` |
+//! | `Found` | `Stamp` | `Found` |
+//! | `Found` | `Release` | `Found` |
+//! | `Announced` | `Retract` | `Found` |
+//! | `Announced` | `Open` | `Open` |
+//! | `Announced` | `Stamp` | `Announced` |
+//! | `Open` | `Stamp` | `Open` |
+//! | `Open` | `MarkDirty` | `Open` |
+//! | `Open` | `Leave` | `Left` |
+//! | `Open` | `Withdraw` | `Open` |
+//! | `Left` | `Stamp` | `Left` |
+//! | `Left` | `MarkDirty` | `Left` |
+//! | `Left` | `Leave` | `Left` |
+//! | `Left` | `Withdraw` | `Open` |
+//!
+//! Any other change is a bug, and panics. A start without a flash tier announces nothing, nor need a driver
+//! whose stores have one tier for ever. A change whose write fails leaves the phase as it is, so a header may
+//! be withdrawn that was not left, and one that cannot be withdrawn stays left while other volumes continue.
+//!
 //! These rules guarantee at every instant, also between two writes:
 //! - While the flash tier has newer data than the store, the header says *dirty* and names that tier.
 //! - The tier is in one of the header's [`epochs`](StoreHeader::epochs): in exactly one, unless the
@@ -66,6 +90,37 @@ pub struct HeaderFields {
     pub stamp_number: StampNumber,
 }
 
+/// How far the present process has come with the use of a store. See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum HeaderPhase {
+    /// The header is new, or as another process left it.
+    #[default]
+    Found,
+    /// A start is announced.
+    Announced,
+    /// The machine serves requests.
+    Open,
+    /// Others may use the store: the machine has stopped, or its clients are held back.
+    Left,
+}
+
+impl HeaderPhase {
+    /// The phase after a change; `None` if the change is not possible in this phase.
+    fn after(self, change: &HeaderChange) -> Option<HeaderPhase> {
+        Some(match (self, change) {
+            (Self::Found, HeaderChange::Announce { .. }) => Self::Announced,
+            (Self::Announced, HeaderChange::Retract { .. }) => Self::Found,
+            (Self::Found | Self::Announced, HeaderChange::Open { .. }) => Self::Open,
+            (_, HeaderChange::Stamp { .. }) => self,
+            (Self::Open | Self::Left, HeaderChange::MarkDirty) => self,
+            (Self::Open | Self::Left, HeaderChange::Leave { .. }) => Self::Left,
+            (Self::Open | Self::Left, HeaderChange::Withdraw { .. }) => Self::Open,
+            (Self::Found, HeaderChange::Release) => Self::Found,
+            _ => return None,
+        })
+    }
+}
+
 /// A header. Its fields can be read, and change only by a [`HeaderChange`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StoreHeader {
@@ -73,6 +128,8 @@ pub struct StoreHeader {
     /// Whether the store is an older copy of itself that no start has accepted yet. The bytes do not
     /// say so: a start compares them with the log.
     older: bool,
+    /// The bytes do not say this either: each process begins anew.
+    phase: HeaderPhase,
 }
 
 /// A change of a header, which takes one write.
@@ -151,7 +208,7 @@ impl StoreHeader {
     /// The header of a store that had none, with this many bytes of data.
     pub fn new(data_bytes: u64) -> StoreHeader {
         let fields = HeaderFields { data_bytes, ..HeaderFields::default() };
-        StoreHeader { fields, older: false }
+        StoreHeader { fields, older: false, phase: HeaderPhase::Found }
     }
 
     /// A header as it was read.
@@ -174,15 +231,18 @@ impl StoreHeader {
                 return Err(name);
             }
         }
-        Ok(StoreHeader { fields, older: false })
+        Ok(StoreHeader { fields, older: false, phase: HeaderPhase::Found })
     }
 
     /// The header after this change, to be written.
     ///
     /// # Panics
-    /// If a dirty store is given away.
+    /// If the change is not possible in the header's phase, or gives a dirty store away.
     #[must_use]
     pub fn after(&self, change: &HeaderChange) -> StoreHeader {
+        let Some(phase) = self.phase.after(change) else {
+            panic!("{change:?} is not possible in the phase {:?}", self.phase);
+        };
         let mut next = *self;
         match *change {
             HeaderChange::Announce { tier, epoch, keeps_fingerprint } => {
@@ -234,14 +294,21 @@ impl StoreHeader {
             }
         }
         next.fields.update += 1;
+        next.phase = phase;
         next
     }
 
-    /// Whether the header says already what it would say after this change.
-    pub fn says(&self, change: &HeaderChange) -> bool {
+    /// The header after this change, if it says all that already and need not be written.
+    pub fn after_unwritten(&self, change: &HeaderChange) -> Option<StoreHeader> {
         let mut next = self.after(change);
         next.fields.update = self.update;
-        next == *self
+        (next.fields == self.fields).then_some(next)
+    }
+
+    /// The header as the next process finds it, if this one ends.
+    #[must_use]
+    pub fn found_again(&self) -> StoreHeader {
+        StoreHeader { older: false, phase: HeaderPhase::Found, ..*self }
     }
 
     /// Writing `next` has failed. It may be on the store all the same: no other stamp may have its

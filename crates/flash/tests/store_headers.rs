@@ -119,7 +119,7 @@ impl Model {
     /// The process ends, and one of the headers is found.
     fn crash(&mut self, one: bool) {
         let last = self.on_store.len() - 1;
-        self.header = self.on_store[if one { last } else { 0 }];
+        self.header = self.on_store[if one { last } else { 0 }].found_again();
         (self.phase, self.on_store) = (Phase::Off, vec![self.header]);
     }
 
