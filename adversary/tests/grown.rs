@@ -25,7 +25,10 @@ fn behind_its_former_end_a_volume_has_nothing_of_other_blocks() {
     let store = |_| DeviceOptions::sized(BLOCKS * BLOCK);
     let mut world = World::new(config.clone(), volumes, flash, store, 1);
     let bindings = vec![Binding::new(Volume(0), StoreId::new([1; 16]), 1)];
-    assert_eq!(world.start_whole(Open::Format { uuid: TierId::new([9; 16]), bindings }, c), Started::Ready);
+    assert_eq!(
+        world.start_whole(Open::Format { uuid: TierId::new([9; 16]), bindings }, c),
+        Started::Ready
+    );
 
     // The data of another block pass through the bounce frame.
     let mut image = vec![0; (BLOCKS * BLOCK) as usize];
@@ -66,7 +69,10 @@ fn grow_and_cut_the_power(slots: u32, seed: u64) {
     let store = |_| DeviceOptions::sized(BLOCKS * BLOCK);
     let mut world = World::new(config.clone(), vec![VolumeConfig::new(end)], flash, store, seed);
     let bindings = vec![Binding::new(Volume(0), StoreId::new([1; 16]), 1)];
-    assert_eq!(world.start_whole(Open::Format { uuid: TierId::new([9; 16]), bindings }, c), Started::Ready);
+    assert_eq!(
+        world.start_whole(Open::Format { uuid: TierId::new([9; 16]), bindings }, c),
+        Started::Ready
+    );
     world
         .executor
         .devices_mut()

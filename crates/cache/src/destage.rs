@@ -25,6 +25,7 @@ const AGAIN_MAX: u32 = 4;
 
 /// How a destage of everything ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum DestageEnd {
     /// It was part of a stop.
     OfStop(Destaged),
@@ -170,6 +171,7 @@ impl Destages {
 
     /// One turn: returns whether it did anything, and how the destage ended, if it did. The caller then
     /// takes back the reason for which the destage may hold requests.
+    #[must_use]
     pub fn take_turn(
         &mut self,
         world: &mut World,
@@ -198,6 +200,7 @@ impl Destages {
     }
 
     /// Goes on when the regions are clean, or as clean as they can be. `any`: this turn has done something.
+    #[must_use]
     fn end_cleaning(
         &mut self,
         world: &World,
@@ -315,6 +318,7 @@ fn may_settle(world: &World) -> bool {
 }
 
 /// The result of a turn at the end of a destage.
+#[must_use]
 enum Settled {
     /// Appends are in progress.
     No,

@@ -154,6 +154,7 @@ impl Linked<RequestIndex> for RequestState {
 
 /// Requests at one place, in the order in which they leave it.
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct RequestList {
     place: RequestPlace,
     members: Fifo<RequestIndex>,
@@ -447,7 +448,7 @@ mod tests {
         let flush = arrive(&mut requests, FLUSH, Op::Flush);
         let mut held = RequestList::new(RequestPlace::Held);
         requests.push(&mut held, flush);
-        held.take();
+        let _ = held.take();
         requests.check([&held].into_iter(), [].into_iter());
     }
 

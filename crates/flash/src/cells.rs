@@ -66,6 +66,7 @@ impl MoveRoom {
 
 /// A waiting entry without a payload.
 #[derive(Clone, Copy)]
+#[must_use]
 pub(crate) struct Note {
     pub key: BlockKey,
     pub cell: u32,
@@ -253,6 +254,7 @@ impl Cells {
     }
 
     /// The next note to be written.
+    #[must_use]
     pub fn take_note(&mut self) -> Option<Note> {
         let note = self.notes.pop_front()?;
         self.moves = self.moves.saturating_sub(1);

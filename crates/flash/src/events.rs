@@ -119,6 +119,7 @@ pub enum RecordEvent {
 
 /// The answer to a request for a mark, or for a block's records to be void; see [`Event::Mark`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub enum MarkAnswer {
     /// The extent is durably marked, and the block's record on flash is stale. The block may be
     /// written directly now, or a record appended of what its store holds: see

@@ -191,6 +191,7 @@ impl Placement {
 }
 
 /// What can be done next with what waits.
+#[must_use]
 enum Next {
     /// Nothing now.
     Nothing,

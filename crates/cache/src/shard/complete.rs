@@ -295,6 +295,7 @@ impl Shard {
 
     /// The log has written a record, and all before it. If it took over dirty granules of an older
     /// record, returns the regions of both.
+    #[must_use]
     pub fn appended(
         &mut self,
         context: &mut ShardContext<'_>,

@@ -89,6 +89,7 @@ pub(crate) struct ShardContext<'a> {
 impl ShardContext<'_> {
     /// Before data bypasses the log, the log must have noted that it may;
     /// returns what to do if it has not.
+    #[must_use]
     pub fn wait_for_log_bypass(&mut self, key: BlockKey) -> Option<PieceStep> {
         let volume = key.volume();
         let log_bypass = &mut self.volumes[volume].log_bypass;

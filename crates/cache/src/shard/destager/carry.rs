@@ -35,6 +35,7 @@ const CARRY_WINDOW: usize = 64;
 
 /// The state of carrying on a region's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum CarryState {
     /// Waiting for the log, or for transfers.
     Busy,
@@ -309,6 +310,7 @@ impl Destager {
 
     /// The log has the record now, at another position, unless a newer record has replaced it:
     /// returns the regions of both.
+    #[must_use]
     pub fn carried(
         &mut self,
         tiers: &mut Tiers,
