@@ -18,6 +18,7 @@ use crate::recognise::Found;
 use crate::store::Store;
 
 /// Stores whose headers announce a start. No other thread may write their headers until the machine begins.
+#[must_use]
 pub(crate) struct Announcement {
     stores: Arc<BackingStores>,
     begun: bool,
@@ -171,8 +172,8 @@ mod tests {
         for ((_, store), name) in announcement.stores().lock_all().iter().zip(NAMES) {
             let header = inspect_backing(&directory.path().join(name)).unwrap();
             assert!(header.opening && header.flash_epoch == FIRST_EPOCH, "{name}: {header:?}");
-            let known = store.header.expect("it has a header");
-            assert_eq!((known.uuid, **known), (header.uuid, **header), "{name}");
+            let known = store.head.header().expect("it has a header");
+            assert_eq!((known.uuid, *known.state), (header.uuid, *header.state), "{name}");
         }
         assert_ne!(found(directory.path()), before);
         drop(announcement);

@@ -165,21 +165,21 @@ impl OpenFlashDevice {
         self.target = Some(patience::open(&self.options)?.0);
         let Found::Tier(superblock) = &self.found else { return Ok(report.dirty_blocks) };
         let is_whole = |binding: &Binding| {
-            let mut of_it = stores.iter().filter(|store| store.uuid == binding.uuid);
+            let mut of_it = stores.iter().filter(|store| store.head.id() == binding.uuid);
             of_it.any(|store| {
-                let header = store.header.filter(|_| store.known);
+                let header = store.head.on_store();
                 header.is_some_and(|h| !h.dirty && h.flash_uuid == Some(superblock.uuid))
             })
         };
         if report.dirty_blocks > 0 || superblock.bindings.iter().all(is_whole) {
             return Ok(report.dirty_blocks);
         }
-        let headers = || stores.iter().filter_map(|store| store.header.filter(|_| store.known));
+        let headers = || stores.iter().filter_map(|store| store.head.on_store());
         let why = if let Some(error) = report.failure {
             UncountedReason::Unread(error)
         } else if !report.recovery.damage.is_by_name() {
             UncountedReason::Damaged
-        } else if headers().any(|header| self.is_older_than_known(&header, &report.recovery)) {
+        } else if headers().any(|header| self.is_older_than_known(header, &report.recovery)) {
             UncountedReason::OlderCopy
         } else {
             return Ok(0);

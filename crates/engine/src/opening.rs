@@ -205,7 +205,7 @@ fn check(
     if let Open::Recover { changed, .. } = &start {
         notices.extend(changed.iter().map(|&volume| {
             let store = &stores[volume.index()];
-            let released = store.header.is_some_and(|header| header.released);
+            let released = store.head.header().is_some_and(|header| header.released);
             EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone(), released }
         }));
     }
@@ -479,7 +479,8 @@ fn decide(
     }
     nothing_elsewhere(stores, here, options)?;
     let binding = |(index, store): (usize, &Store)| {
-        Binding::new(Volume(index as u32), store.uuid, store.header.map_or(0, |h| h.generation))
+        let generation = store.head.header().map_or(0, |h| h.generation);
+        Binding::new(Volume(index as u32), store.head.id(), generation)
     };
     let bindings = stores.iter().enumerate().map(binding).collect();
     let start = Open::Format { uuid: TierId::new(random_uuid()?), bindings };
@@ -515,10 +516,11 @@ fn tell_twins_apart(
 ) -> Result<(), EngineError> {
     for n in 1..stores.len() {
         let (before, rest) = stores.split_at_mut(n);
+        let has_header = rest[0].head.header().is_some();
         let is_twin =
-            |store: &&Store| store.uuid == rest[0].uuid && (has_flash || rest[0].header.is_some());
+            |store: &&Store| store.head.id() == rest[0].head.id() && (has_flash || has_header);
         let Some(twin) = before.iter().find(is_twin) else { continue };
-        if !options.format || rest[0].header.is_none() {
+        if !options.format || !has_header {
             return Err(EngineError::Twins { one: twin.name.clone(), other: rest[0].name.clone() });
         }
         rest[0].renew_identity()?;
@@ -530,8 +532,7 @@ fn tell_twins_apart(
 /// no tier holds dirty data for them.
 fn awaits_first_epoch(stores: &[Store]) -> Option<TierId> {
     // (One that cannot be written never awaits a tier.)
-    let kept = || stores.iter().filter(|store| store.keeps_stamps());
-    let headers = || kept().filter_map(|store| store.header.as_ref());
+    let headers = || stores.iter().filter_map(|store| store.head.kept());
     let uuid = headers().next()?.flash_uuid?;
     let awaits = |h: &BackingHeader| {
         h.opening && h.flash_epoch == FIRST_EPOCH && !h.dirty && h.flash_uuid == Some(uuid)
@@ -546,7 +547,7 @@ fn nothing_elsewhere(
     options: &EngineOptions,
 ) -> Result<(), EngineError> {
     let elsewhere = |store: &&Store| {
-        let header = store.header.filter(|h| h.dirty && h.flash_uuid.is_some());
+        let header = store.head.header().filter(|h| h.dirty && h.flash_uuid.is_some());
         header.is_some_and(|h| h.flash_uuid != here)
     };
     match stores.iter().find(elsewhere) {
@@ -561,8 +562,7 @@ fn nothing_elsewhere(
 /// Refuses a flash tier or a store that is an older copy of itself.
 fn check_epochs(superblock: &Superblock, stores: &[Store]) -> Result<(), EngineError> {
     for store in stores {
-        let kept = store.header.filter(|_| store.keeps_stamps());
-        let ours = kept.filter(|h| h.flash_uuid == Some(superblock.uuid));
+        let ours = store.head.kept().filter(|h| h.flash_uuid == Some(superblock.uuid));
         if let Some(Err(error)) = ours.map(|h| h.check_epoch(superblock.epoch)) {
             return Err(EngineError::Epoch { volume: store.name.clone(), error });
         }
@@ -606,7 +606,7 @@ fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&OpenFlas
     };
     for (store, &number) in stores.iter_mut().zip(&decision.numbers) {
         let older = is_older(store, number, superblock);
-        store.header.iter_mut().for_each(|header| header.state.take_for_older(older));
+        store.head.take_for_older(older);
     }
 }
 
@@ -623,10 +623,9 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, Tie
     let mut numbers = Vec::new();
     for store in stores {
         // (A header that cannot be written says nothing of this tier.)
-        let foreign = store.header.filter(|_| store.keeps_stamps()).is_some_and(|h| {
-            store.known && h.generation > 0 && h.flash_uuid != Some(superblock.uuid)
-        });
-        match bound.get(&store.uuid) {
+        let known = store.head.kept_on_store().filter(|h| h.generation > 0);
+        let foreign = known.is_some_and(|h| h.flash_uuid != Some(superblock.uuid));
+        match bound.get(&store.head.id()) {
             Some(&number) if !foreign && number.index() < stores.len() => numbers.push(number),
             Some(_) => {
                 return Err(TierMismatch::UsedWithAnother { volume: store.name.clone() });

@@ -61,8 +61,9 @@ fn check_store(
     bound: Option<&Superblock>,
     options: &EngineOptions,
 ) -> Result<(), EngineError> {
-    let is_bound = bound.is_some_and(|tier| tier.bindings.iter().any(|b| b.uuid == store.uuid));
-    if store.known || is_bound || store.read_only {
+    let is_bound =
+        bound.is_some_and(|tier| tier.bindings.iter().any(|b| b.uuid == store.head.id()));
+    if store.head.on_store().is_some() || is_bound || store.read_only {
         return Ok(());
     }
     let start = match &store.export {
