@@ -119,7 +119,7 @@ impl BackingHeader {
         BackingHeader { state: self.state.after(change), ..*self }
     }
 
-    /// One copy, to be written at [`BackingHeader::place`] of the area.
+    /// One copy, to be written at [`BackingHeader::offset_in_area`] of the area.
     pub fn encode(&self) -> [u8; COPY_BYTES] {
         let mut bytes = [0; COPY_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -146,7 +146,7 @@ impl BackingHeader {
     }
 
     /// Where in the area this version of the header is written: the two copies alternate.
-    pub fn place(&self) -> u64 {
+    pub fn offset_in_area(&self) -> u64 {
         COPY_OFFSETS[(self.update % 2) as usize]
     }
 
@@ -158,9 +158,9 @@ impl BackingHeader {
     /// If the area holds other data than a header, or no intact copy.
     pub fn newest(copies: [&[u8]; 2], blank: bool) -> Result<Option<BackingHeader>, HeaderError> {
         let mut decoded = copies.map(decode);
-        for (copy, place) in decoded.iter_mut().zip(COPY_OFFSETS) {
-            // One that is not at its place belongs to the header of a store that was shorter.
-            if copy.is_ok_and(|header| header.place() != place) {
+        for (copy, offset) in decoded.iter_mut().zip(COPY_OFFSETS) {
+            // One that is not at its offset belongs to the header of a store that was shorter.
+            if copy.is_ok_and(|header| header.offset_in_area() != offset) {
                 *copy = Err(HeaderError::Foreign);
             }
         }
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_header_survives_being_written_and_read() {
         let (a, b) = (header(4), header(5));
-        assert_ne!(a.place(), b.place());
+        assert_ne!(a.offset_in_area(), b.offset_in_area());
         let newest = BackingHeader::newest([&a.encode(), &b.encode()], false);
         assert_eq!(newest, Ok(Some(b)));
         assert_eq!(BackingHeader::newest([&[0; 4096], &[0; 4096]], true), Ok(None));
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn a_torn_first_copy_is_no_header_yet_and_data_beside_it_is_foreign() {
         let first = header(1);
-        let (whole, at) = (first.encode(), first.place() as usize);
+        let (whole, at) = (first.encode(), first.offset_in_area() as usize);
         let mut area = vec![0; AREA_BYTES as usize];
         area[at..at + 60].copy_from_slice(&whole[..60]);
         area[at + 1024..at + 1536].fill(0xA5);

@@ -60,9 +60,9 @@ impl VolumeContents {
             let within = at.checked_add(512).is_some_and(|end| end <= size);
             (within && area.read_exact(start + at, &mut sector).is_ok()).then_some(sector)
         };
-        let starts = partitions::places(&first, read_sector).into_iter().filter_map(|place| {
-            let begin = place.max(END_BYTES);
-            let end = place.saturating_add(PARTITION_BYTES).min(size);
+        let starts = partitions::starts(&first, read_sector).into_iter().filter_map(|partition| {
+            let begin = partition.max(END_BYTES);
+            let end = partition.saturating_add(PARTITION_BYTES).min(size);
             (begin < end).then(|| (begin, end - begin))
         });
         let starts: Vec<_> = starts.collect();

@@ -48,7 +48,7 @@ pub(crate) struct Store {
     data_at: u64,
     /// The export, if it is one.
     pub export: Option<Arc<Export>>,
-    /// The places of headers of other layouts that were given up.
+    /// Where the areas of headers of other layouts are that were given up.
     void: Vec<u64>,
     /// What the present start has changed and may have to restore.
     announced: Option<Announced>,

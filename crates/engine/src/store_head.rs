@@ -11,7 +11,7 @@ use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
 use crate::store::{find_header, io_error, random_uuid};
-use crate::store_plan::{Plan, header_places};
+use crate::store_plan::{Plan, area_offsets};
 
 /// The header of a store, as far as this process knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +103,7 @@ impl StoreHead {
     pub fn write(&mut self, change: &HeaderChange, area: &HeaderArea) -> std::io::Result<()> {
         let StoreHead::Kept { header, at, state } = self else { return Ok(()) };
         let next = header.after(change);
-        if let Err(error) = area.write(&next.encode(), *at + next.place()) {
+        if let Err(error) = area.write(&next.encode(), *at + next.offset_in_area()) {
             header.state.not_written(&next.state);
             if *state == HeadState::OnStore {
                 *state = HeadState::Uncertain;
@@ -137,7 +137,7 @@ pub(crate) struct HeadSearch<'a> {
 /// The result of a [`HeadSearch`].
 pub(crate) struct FoundHead {
     pub head: StoreHead,
-    /// The places of headers of other layouts that were given up.
+    /// Where the areas of headers of other layouts are that were given up.
     pub void: Vec<u64>,
 }
 
@@ -177,7 +177,7 @@ impl HeadSearch<'_> {
     }
 
     /// Looks for a header where this layout has none: its data would be served unchanged, from the
-    /// wrong place, or older than they should be. Returns the places of those that are given up.
+    /// wrong place, or older than they should be. Returns where the areas of those are that are given up.
     fn check_elsewhere(&self) -> Result<Vec<u64>, EngineError> {
         let own = self.plan.area_at;
         // A store with a header at its place is what it says; what is elsewhere is its data.
@@ -187,7 +187,7 @@ impl HeadSearch<'_> {
             return Ok(Vec::new());
         }
         let mut void = Vec::new();
-        for at in header_places(self.total).into_iter().filter(|&at| Some(at) != own) {
+        for at in area_offsets(self.total).into_iter().filter(|&at| Some(at) != own) {
             let (found, dirty) = match find_header(&self.read(at)?) {
                 Ok(Some(header)) => (header.layout.to_string(), header.dirty),
                 Err(error) if error.is_of_whole_copy() => {
@@ -212,7 +212,7 @@ impl HeadSearch<'_> {
     }
 
     /// Checks whether a store without a header at its end has, or may have, a header at its former
-    /// end. Returns the place of one that is given up.
+    /// end. Returns where the area of one is that is given up.
     fn check_end(&self) -> Result<Option<u64>, EngineError> {
         let tail = self.volume.layout == BackingLayout::Tail;
         let Some(own) = self.plan.area_at.filter(|_| tail) else { return Ok(None) };
