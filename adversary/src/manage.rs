@@ -5,6 +5,7 @@ use forebay_cache::{Open, Order, StopTarget, WritePolicy};
 use forebay_device::choices::Seeded;
 use forebay_device::memory::{CutStyle, Fault, FaultRates};
 use forebay_effect::Device;
+use forebay_flash::TierId;
 
 use crate::campaign::Tally;
 use crate::catch::catch;
@@ -207,7 +208,7 @@ fn operate(run: &mut Runner<'_>, trial: &Trial) -> Result<bool, String> {
     plan_trouble(run, trial, first);
     match trial.operation {
         Operation::Format => {
-            run.world.start(Open::Format { uuid: [8; 16], bindings: Vec::new() });
+            run.world.start(Open::Format { uuid: TierId::new([8; 16]), bindings: Vec::new() });
         }
         Operation::Start | Operation::StartOther => run.world.start(Open::RECOVER),
         Operation::Switch => {

@@ -6,6 +6,7 @@ use forebay_cache::{Open, Order, StopTarget};
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{CutStyle, DeviceOptions};
 use forebay_effect::{Device, RequestId};
+use forebay_flash::TierId;
 
 use crate::campaign::Tally;
 use crate::catch::catch;
@@ -69,7 +70,7 @@ impl Check {
     }
 
     fn run(&mut self, depth: usize) -> Result<(), String> {
-        let format = Open::Format { uuid: [9; 16], bindings: Vec::new() };
+        let format = Open::Format { uuid: TierId::new([9; 16]), bindings: Vec::new() };
         self.start(format)?;
         for _ in 0..REQUESTS {
             while self.open.len() >= depth || self.choices.choose(3) == 0 {

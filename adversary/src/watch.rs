@@ -33,7 +33,7 @@ use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
     BatchSequence, BlockKey, Geometry, RegionIndex, RegionSequence, Stamp, StampNumber,
-    SuperblockGeneration,
+    SuperblockGeneration, TierId,
 };
 use smallvec::SmallVec;
 
@@ -64,7 +64,7 @@ struct Batch {
 #[derive(Clone, Debug)]
 pub struct Watch {
     geometry: Geometry,
-    uuid: Option<[u8; 16]>,
+    uuid: Option<TierId>,
     /// For each sector, the last operation whose bytes are durable.
     durable: Vec<u64>,
     /// Writes that have ended but are not durable yet, in order; below, how many came before them.
@@ -259,15 +259,15 @@ impl Watch {
         let page_size = self.geometry.page_size as usize;
         let mut entries = Vec::new();
         let mut at = 0;
-        if let Ok(region) = RegionHeader::decode(&data[..page_size.min(data.len())], &uuid, page) {
+        if let Ok(region) = RegionHeader::decode(&data[..page_size.min(data.len())], uuid, page) {
             self.check_claims("a region's header", region.synced, region.generation);
             at = 1;
         }
         let Some(bytes) = data.get(at * page_size..(at + 1) * page_size) else { return };
         let number = page + at as u32;
-        let header = BatchHeader::decode(bytes, &uuid, number, &self.geometry, &mut entries);
+        let header = BatchHeader::decode(bytes, uuid, number, &self.geometry, &mut entries);
         // The remainder of a write that ended early may begin anywhere.
-        let Ok(header) = header else { return self.directory_submitted(page, data, write, &uuid) };
+        let Ok(header) = header else { return self.directory_submitted(page, data, write, uuid) };
         self.check_claims("a batch's header", header.synced, header.generation);
         if self.batches.contains_key(&header.sequence) {
             // A retry of the same write.
@@ -290,7 +290,7 @@ impl Watch {
         self.batches.insert(header.sequence, batch);
     }
 
-    fn directory_submitted(&mut self, page: u32, data: &[u8], write: Part, uuid: &[u8; 16]) {
+    fn directory_submitted(&mut self, page: u32, data: &[u8], write: Part, uuid: TierId) {
         let mut contents = RegionContents::default();
         let decoded = DirectoryHeader::decode(data, uuid, page, &self.geometry, &mut contents);
         let Ok(d) = decoded else { return };
@@ -606,8 +606,8 @@ impl Watch {
                 whole(u64::from(start + n), 1).then_some(bytes)
             };
             let mut batch =
-                |n: u32| BatchHeader::decode(page(n)?, &uuid, start + n, g, &mut entries).ok();
-            let header = page(0).and_then(|bytes| RegionHeader::decode(bytes, &uuid, start).ok());
+                |n: u32| BatchHeader::decode(page(n)?, uuid, start + n, g, &mut entries).ok();
+            let header = page(0).and_then(|bytes| RegionHeader::decode(bytes, uuid, start).ok());
             // The first two pages determine the region's sequence number; batches with another one
             // are ignored.
             let sequences = [header.map(|h| h.sequence), batch(1).map(|h| h.region_sequence)];

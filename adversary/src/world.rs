@@ -348,6 +348,7 @@ impl World {
                 self.write_stamp(volume, stamp, release);
             }
         }
+        self.headers.iter_mut().for_each(|header| *header = header.found_again());
     }
 
     /// Collects the stamps that the cache has ordered.
@@ -664,6 +665,7 @@ impl World {
             self.executor = Executor::new(old.into_devices(), arena(&config));
         }
         self.config = config;
+        self.headers.iter_mut().for_each(|header| *header = header.found_again());
         self.ordered.clear();
         self.accesses = 0;
         self.answered = PerVolume::filled(StampNumber::NONE, self.headers.len());

@@ -9,7 +9,7 @@ use forebay_cache::{CacheConfig, LogReplacement, Open, Order, StopTarget, Volume
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{CutStyle, DeviceOptions};
 use forebay_effect::Device;
-use forebay_flash::Binding;
+use forebay_flash::{Binding, StoreId, TierId};
 
 const BLOCKS: u64 = 64;
 
@@ -24,8 +24,11 @@ fn behind_its_former_end_a_volume_has_nothing_of_other_blocks() {
     let volumes = vec![VolumeConfig::new(end)];
     let store = |_| DeviceOptions::sized(BLOCKS * BLOCK);
     let mut world = World::new(config.clone(), volumes, flash, store, 1);
-    let bindings = vec![Binding::new(Volume(0), [1; 16], 1)];
-    assert_eq!(world.start_whole(Open::Format { uuid: [9; 16], bindings }, c), Started::Ready);
+    let bindings = vec![Binding::new(Volume(0), StoreId::new([1; 16]), 1)];
+    assert_eq!(
+        world.start_whole(Open::Format { uuid: TierId::new([9; 16]), bindings }, c),
+        Started::Ready
+    );
 
     // The data of another block pass through the bounce frame.
     let mut image = vec![0; (BLOCKS * BLOCK) as usize];
@@ -65,8 +68,11 @@ fn grow_and_cut_the_power(slots: u32, seed: u64) {
     let (end, last) = ((BLOCKS - 1) * BLOCK + 1024, (BLOCKS - 1) * BLOCK);
     let store = |_| DeviceOptions::sized(BLOCKS * BLOCK);
     let mut world = World::new(config.clone(), vec![VolumeConfig::new(end)], flash, store, seed);
-    let bindings = vec![Binding::new(Volume(0), [1; 16], 1)];
-    assert_eq!(world.start_whole(Open::Format { uuid: [9; 16], bindings }, c), Started::Ready);
+    let bindings = vec![Binding::new(Volume(0), StoreId::new([1; 16]), 1)];
+    assert_eq!(
+        world.start_whole(Open::Format { uuid: TierId::new([9; 16]), bindings }, c),
+        Started::Ready
+    );
     world
         .executor
         .devices_mut()

@@ -10,7 +10,7 @@ use forebay_cache::{CacheConfig, LogReplacement, Open, Order, VolumeConfig};
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{CutStyle, DeviceOptions};
 use forebay_effect::Device;
-use forebay_flash::{Binding, SEAL_BYTES, Sealed};
+use forebay_flash::{Binding, SEAL_BYTES, Sealed, StoreId, TierId};
 
 const VOLUME_BYTES: u64 = 64 * BLOCK;
 
@@ -19,8 +19,10 @@ fn start(config: CacheConfig, volumes: u32, seed: u64, c: &mut dyn Choices) -> W
     let flash = Some(DeviceOptions::sized(bytes));
     let sizes = vec![VolumeConfig::new(VOLUME_BYTES); volumes as usize];
     let mut world = World::new(config, sizes, flash, DeviceOptions::sized, seed);
-    let bindings = (0..volumes).map(|v| Binding::new(Volume(v), [v as u8 + 1; 16], 1)).collect();
-    assert_eq!(world.start_whole(Open::Format { uuid: [9; 16], bindings }, c), Started::Ready);
+    let bindings =
+        (0..volumes).map(|v| Binding::new(Volume(v), StoreId::new([v as u8 + 1; 16]), 1));
+    let (uuid, bindings) = (TierId::new([9; 16]), bindings.collect());
+    assert_eq!(world.start_whole(Open::Format { uuid, bindings }, c), Started::Ready);
     world
 }
 

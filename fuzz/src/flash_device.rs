@@ -3,14 +3,14 @@
 use forebay_block::Volume;
 use forebay_effect::{Effect, Frame, Place, Segment};
 use forebay_flash::fuzz::GEOMETRY;
-use forebay_flash::{Append, BlockKey, Event, Log, Options, Start, StartEvent};
+use forebay_flash::{Append, BlockKey, Event, Log, Options, Start, StartEvent, TierId};
 
 /// The contents of a device whose log received `records` records, without the zeros at the end.
 pub fn image(records: u64) -> Vec<u8> {
     let options = Options { frames: 8, reserve_regions: 1, ..Options::default() };
     let mut log = Log::new(GEOMETRY, options);
     let mut device = vec![0; GEOMETRY.device_bytes() as usize];
-    log.start(Start::Format { uuid: *b"0123456789abcdef", bindings: Vec::new() });
+    log.start(Start::Format { uuid: TierId::new(*b"0123456789abcdef"), bindings: Vec::new() });
     drive(&mut log, &mut device);
     for ticket in 0..records {
         let (valid, frame) = (GEOMETRY.all_granules(), Frame((ticket % 8) as u32));

@@ -15,7 +15,7 @@ use forebay_cache::CacheConfig;
 use forebay_config::{BackingLayout, Config};
 use forebay_engine::backing_header::{BackingHeader, COPY_BYTES};
 use forebay_engine::{Engine, EngineOptions, StopMode, Submission, cache_config};
-use forebay_flash::{HeaderFields, StoreHeader};
+use forebay_flash::{HeaderFields, StoreHeader, StoreId, TierId};
 use forebay_plan::Catalogue;
 use forebay_trace::{FORMATS, Metadata, ParquetTraceWriter, Record, Spec, Synth};
 
@@ -35,14 +35,14 @@ fn lines<const N: usize>(texts: [&str; N]) -> Seeds {
 
 /// Headers of backing stores.
 pub fn backing_header() -> Seeds {
-    let uuid = *b"store-0123456789";
+    let uuid = StoreId::new(*b"store-0123456789");
     let header = |layout, fields| {
         let state = StoreHeader::from_fields(HeaderFields { data_bytes: 1 << 30, ..fields });
         BackingHeader { layout, uuid, state: state.expect("the numbers are low") }.encode()
     };
     let none = [0; COPY_BYTES];
     let first = [header(BackingLayout::Offset, HeaderFields::default()), none].concat();
-    let flash_uuid = *b"flash-0123456789";
+    let flash_uuid = Some(TierId::new(*b"flash-0123456789"));
     let dirty =
         HeaderFields { update: 1, generation: 1, flash_uuid, dirty: true, ..Default::default() };
     let older = header(BackingLayout::Offset, dirty);

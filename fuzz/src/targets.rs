@@ -17,7 +17,7 @@ pub fn backing_header(bytes: &[u8]) -> bool {
     let encoded = header.encode();
     let none = [0; COPY_BYTES];
     let copies: [&[u8]; 2] =
-        if header.place() == 0 { [&encoded, &none] } else { [&none, &encoded] };
+        if header.offset_in_area() == 0 { [&encoded, &none] } else { [&none, &encoded] };
     assert_eq!(BackingHeader::newest(copies, false), Ok(Some(header)), "it changes when written");
     true
 }

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use forebay_cache::{CacheConfig, Open};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{DeviceOptions, FaultCounts, FaultRates};
-use forebay_flash::Binding;
 use forebay_flash::sabotage::Sabotage;
+use forebay_flash::{Binding, StoreId, TierId};
 
 use crate::coverage::Coverage;
 use crate::oracle::{FlushTicket, Oracle, ReadTicket};
@@ -302,7 +302,7 @@ impl<'a> Runner<'a> {
         let bindings = bindings(self.scenario.bindings);
         // The log gets a new UUID each time.
         self.formats += 1;
-        let format = Open::Format { uuid: [self.formats; 16], bindings };
+        let format = Open::Format { uuid: TierId::new([self.formats; 16]), bindings };
         match self.world.start_whole(format, &mut self.choices) {
             Started::Ready => self.older_accepted().map(|_| ()),
             other => Err(format!("formatting ended with {other:?}")),
@@ -346,6 +346,6 @@ impl<'a> Runner<'a> {
 
 /// The volumes that a superblock must name.
 fn bindings(count: u16) -> Vec<Binding> {
-    let binding = |n: u16| Binding::new(Volume(n.into()), [n as u8; 16], n.into());
+    let binding = |n: u16| Binding::new(Volume(n.into()), StoreId::new([n as u8; 16]), n.into());
     (0..count).map(binding).collect()
 }

@@ -206,11 +206,11 @@ impl Runner<'_> {
             return;
         }
         let flash = self.world.executor.devices().contents(Device::Flash);
-        let superblock = self.superblock(flash).unwrap_or_default();
+        let bindings = self.superblock(flash).map_or(Vec::new(), |superblock| superblock.bindings);
         let Open::Recover { stores, .. } = self.open() else { return };
         for store in stores {
             let header = &mut self.world.headers[store.volume.index()];
-            header.take_for_older(store.is_older(&superblock.bindings));
+            header.take_for_older(store.is_older(&bindings));
         }
     }
 
@@ -410,7 +410,7 @@ impl Runner<'_> {
         self.world.write_headers(|header| HeaderChange::Leave {
             whole,
             released: header.released,
-            fingerprint: [0; 16],
+            fingerprint: None,
             data_bytes: header.data_bytes,
             stamp,
         });

@@ -9,6 +9,7 @@
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{Cache, CacheConfig, Open, VolumeConfig};
 use forebay_effect::{Effect, Place, RequestId};
+use forebay_flash::TierId;
 
 const BLOCK: usize = 4096;
 
@@ -48,7 +49,7 @@ pub fn main() {
     let disk = vec![7; 64 * BLOCK];
     let mut cache = Cache::new(config);
     cache.attach(VolumeConfig::new(disk.len() as u64));
-    cache.start(Nanos(0), Open::Format { uuid: [0; 16], bindings: Vec::new() });
+    cache.start(Nanos(0), Open::Format { uuid: TierId::new([1; 16]), bindings: Vec::new() });
 
     assert_eq!(read(&mut cache, &mut frames, &disk, 1), (vec![7; BLOCK], 1), "a miss");
     assert_eq!(read(&mut cache, &mut frames, &disk, 2), (vec![7; BLOCK], 0), "a hit");

@@ -370,7 +370,7 @@ mod tests {
             cleaner.retries.note_failed(IoError::Device);
         }
         begin(&mut cleaner, true, MoveRoom::Now);
-        cleaner.end(Ending::Done, Nanos(1));
+        cleaner.end_untold(Ending::Done, Nanos(1));
         assert!(cleaner.fails() && cleaner.retries.is_paused(), "moves tell of no store");
     }
 
@@ -459,7 +459,7 @@ mod tests {
         let attempt = |cleaner: &mut Cleaner, ending| {
             cleaner.retry_now();
             begin(cleaner, true, MoveRoom::Never).expect("the region waits");
-            cleaner.end(ending, Nanos(1));
+            let _ = cleaner.end(ending, Nanos(1));
         };
         let mut cleaner = Cleaner::new(4, false);
         cleaner.push(Work::Reclaim(R[1]));

@@ -25,6 +25,7 @@ const AGAIN_MAX: u32 = 4;
 
 /// How a destage of everything ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum DestageEnd {
     /// It was part of a stop.
     OfStop(Destaged),
@@ -171,6 +172,7 @@ impl Destages {
 
     /// Takes one turn. Returns whether it did anything, and how the destage ended, if it did. The
     /// caller then removes the reason for which the destage may hold requests.
+    #[must_use]
     pub fn take_turn(
         &mut self,
         world: &mut World,
@@ -199,6 +201,7 @@ impl Destages {
     }
 
     /// Continues when the regions are as clean as they can be. `any`: this turn has done something.
+    #[must_use]
     fn end_cleaning(
         &mut self,
         world: &World,
@@ -318,6 +321,7 @@ fn may_settle(world: &World) -> bool {
 }
 
 /// The result of a turn at the end of a destage.
+#[must_use]
 enum Settled {
     /// Appends are in progress.
     No,

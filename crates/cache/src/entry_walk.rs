@@ -7,6 +7,7 @@ const ENTRIES: u32 = 4096;
 
 /// Where the walk continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) struct EntryWalk {
     shard: usize,
     entry: EntryId,
@@ -19,6 +20,7 @@ impl EntryWalk {
     /// Takes one step. `look` gets a shard, its first entry to look at, and how many; it returns
     /// the entry after them, or `None` if there are no more. Returns the rest of the walk, or
     /// `None` at its end.
+    #[must_use]
     pub fn step(
         self,
         shards: &mut [Shard],

@@ -156,6 +156,7 @@ impl Linked<RequestIndex> for RequestState {
 
 /// Requests at one place, in the order in which they leave it.
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct RequestList {
     place: RequestPlace,
     members: Fifo<RequestIndex>,
@@ -449,7 +450,7 @@ mod tests {
         let flush = arrive(&mut requests, FLUSH, Op::Flush);
         let mut held = RequestList::new(RequestPlace::Held);
         requests.push(&mut held, flush);
-        held.take();
+        let _ = held.take();
         requests.check([&held].into_iter(), [].into_iter());
     }
 

@@ -2,7 +2,7 @@
 
 use forebay_block::Volume;
 use forebay_effect::Outcome;
-use forebay_flash::{Binding, LogError, RecoveryReport, Stamp, StoreStamp};
+use forebay_flash::{Binding, LogError, RecoveryReport, Stamp, StoreStamp, TierId};
 
 #[cfg(doc)]
 use crate::cache::Cache;
@@ -52,7 +52,7 @@ pub enum Open {
     /// Format an empty tier.
     Format {
         /// Its new, random UUID.
-        uuid: [u8; 16],
+        uuid: TierId,
         /// The volumes bound to it.
         bindings: Vec<Binding>,
     },

@@ -19,6 +19,7 @@ use crate::stores::Stores;
 use crate::world::{World, shard_context};
 
 /// Why a request hands out no more blocks in this step.
+#[must_use]
 enum Halt {
     /// All blocks are handed out.
     AtEnd,

@@ -73,6 +73,7 @@ struct Pending {
 
 /// The result of writing stamps.
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct Stamped {
     /// The durable stamps.
     pub noted: Vec<NotedStamp>,

@@ -15,6 +15,7 @@ use crate::streams::Streams;
 
 /// A waiter for a sync of a backing store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum SyncWaiter {
     /// No waiter: blocks that stay out of flash until the sync are tried again when their turn
     /// comes.

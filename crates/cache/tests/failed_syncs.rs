@@ -9,7 +9,7 @@ use forebay_cache::{
     WritePolicy,
 };
 use forebay_effect::IoError;
-use forebay_flash::{Geometry, LogError, SEAL_BYTES, Sealed};
+use forebay_flash::{Geometry, LogError, SEAL_BYTES, Sealed, TierId};
 
 fn geometry() -> Geometry {
     let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
@@ -19,7 +19,7 @@ fn geometry() -> Geometry {
 /// A cache under write-back that was used, and a store that was synced.
 fn used() -> Run {
     let flash = vec![0; geometry().device_bytes() as usize];
-    let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
+    let open = Open::Format { uuid: TierId::new([1; 16]), bindings: Vec::new() };
     let mut run = Run::start(geometry(), flash, open);
     run.request(Op::Flush, 0, 0);
     (0..4).for_each(|block| run.write(block));

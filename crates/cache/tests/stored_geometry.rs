@@ -7,7 +7,7 @@ use forebay_cache::{
     WritePolicy,
 };
 use forebay_effect::{Device, Effect, IoError, Place, RequestId, Segment};
-use forebay_flash::{Geometry, LogError};
+use forebay_flash::{Geometry, LogError, TierId};
 
 /// A cache whose devices complete everything at once; of the data it keeps what the log writes of
 /// its own.
@@ -116,7 +116,7 @@ fn formatted() -> (Geometry, Vec<u8>) {
     let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
     let geometry = Geometry { regions: 12, ..config.flash.expect("a tier with flash").geometry };
     let flash = vec![0; geometry.device_bytes() as usize];
-    let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
+    let open = Open::Format { uuid: TierId::new([1; 16]), bindings: Vec::new() };
     let mut run = Run::start(geometry, flash, open);
     for block in 0..24 {
         run.write(block);

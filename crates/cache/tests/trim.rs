@@ -6,7 +6,7 @@ use forebay_cache::{
     VolumeConfig, WritePolicy,
 };
 use forebay_effect::{Effect, RequestId, Segment, Token};
-use forebay_flash::Geometry;
+use forebay_flash::{Geometry, TierId};
 
 const BLOCK: u64 = 4096;
 
@@ -27,7 +27,7 @@ impl Driver {
     fn with_bytes(config: CacheConfig, size_bytes: u64) -> Driver {
         let mut cache = Cache::new(config);
         cache.attach(VolumeConfig::new(size_bytes));
-        cache.start(Nanos(0), Open::Format { uuid: [1; 16], bindings: Vec::new() });
+        cache.start(Nanos(0), Open::Format { uuid: TierId::new([1; 16]), bindings: Vec::new() });
         let mut driver =
             Driver { cache, pending: Vec::new(), effects: Vec::new(), replies: Vec::new() };
         driver.poll();

@@ -18,6 +18,7 @@ use crate::recognise::Found;
 use crate::store::Store;
 
 /// Stores whose headers announce a start. No other thread may write their headers until the machine begins.
+#[must_use]
 pub(crate) struct Announcement {
     stores: Arc<BackingStores>,
     begun: bool,
@@ -89,6 +90,7 @@ mod tests {
     use forebay_device::DeviceError;
     use forebay_device::file::DirectIo;
     use forebay_effect::Device;
+    use forebay_flash::TierId;
 
     use crate::inspection::inspect_backing;
     use crate::options::GiveUp;
@@ -127,9 +129,8 @@ mod tests {
     /// Three stores with headers that say how an earlier run left them, long ago.
     fn left(directory: &Path) -> Vec<Store> {
         let mut stores = open(directory);
-        for (store, flash_uuid) in stores.iter_mut().zip([[7; 16], [8; 16], [7; 16]]) {
-            let (tier, epoch) = (flash_uuid, 4);
-            store.write_header(&open_change(tier, epoch)).unwrap();
+        for (store, tier) in stores.iter_mut().zip([[7; 16], [8; 16], [7; 16]]) {
+            store.write_header(&open_change(TierId::new(tier), 4)).unwrap();
             if let Some(crate::store::StoreTarget::Local(target)) = &mut store.target {
                 target.keep();
             }
@@ -142,7 +143,8 @@ mod tests {
         open(directory)
     }
 
-    fn open_change(tier: [u8; 16], epoch: u64) -> HeaderChange {
+    fn open_change(tier: TierId, epoch: u64) -> HeaderChange {
+        let tier = Some(tier);
         let (noted, instead, released) = (forebay_flash::StampNumber(5), None, false);
         HeaderChange::Open { tier, epoch, noted, instead, dirty: true, released }
     }
@@ -159,7 +161,7 @@ mod tests {
         NAMES.iter().map(one).collect()
     }
 
-    const FORMAT: Open = Open::Format { uuid: [7; 16], bindings: Vec::new() };
+    const FORMAT: Open = Open::Format { uuid: TierId::new([7; 16]), bindings: Vec::new() };
 
     #[test]
     fn a_start_that_ends_before_the_machine_begins_leaves_headers_and_times() {
@@ -170,7 +172,8 @@ mod tests {
         for ((_, store), name) in announcement.stores().lock_all().iter().zip(NAMES) {
             let header = inspect_backing(&directory.path().join(name)).unwrap();
             assert!(header.opening && header.flash_epoch == FIRST_EPOCH, "{name}: {header:?}");
-            assert_eq!(store.header, Some(header));
+            let known = store.head.header().expect("it has a header");
+            assert_eq!((known.uuid, *known.state), (header.uuid, *header.state), "{name}");
         }
         assert_ne!(found(directory.path()), before);
         drop(announcement);

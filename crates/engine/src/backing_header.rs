@@ -45,8 +45,8 @@ use core::ops::Deref;
 
 use forebay_config::BackingLayout;
 use forebay_flash::{
-    BatchSequence, HeaderChange, HeaderFields, Stamp, StampNumber, StoreHeader,
-    SuperblockGeneration,
+    BatchSequence, Fingerprint, HeaderChange, HeaderFields, Stamp, StampNumber, StoreHeader,
+    StoreId, SuperblockGeneration, TierId,
 };
 
 /// Bytes of the header area, at the start or the end of the store.
@@ -70,7 +70,7 @@ pub struct BackingHeader {
     /// `Offset` or `Tail`.
     pub layout: BackingLayout,
     /// UUID of the store.
-    pub uuid: [u8; 16],
+    pub uuid: StoreId,
     /// What changes while the store is used.
     pub state: StoreHeader,
 }
@@ -109,7 +109,7 @@ pub enum HeaderError {
 
 impl BackingHeader {
     /// A new header for a store that has none.
-    pub fn new(layout: BackingLayout, uuid: [u8; 16], data_bytes: u64) -> BackingHeader {
+    pub fn new(layout: BackingLayout, uuid: StoreId, data_bytes: u64) -> BackingHeader {
         BackingHeader { layout, uuid, state: StoreHeader::new(data_bytes) }
     }
 
@@ -119,7 +119,7 @@ impl BackingHeader {
         BackingHeader { state: self.state.after(change), ..*self }
     }
 
-    /// One copy, to be written at [`BackingHeader::place`] of the area.
+    /// One copy, to be written at [`BackingHeader::offset_in_area`] of the area.
     pub fn encode(&self) -> [u8; COPY_BYTES] {
         let mut bytes = [0; COPY_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -129,13 +129,13 @@ impl BackingHeader {
         let flags = [(self.dirty, DIRTY), (self.opening, OPENING), (self.released, RELEASED)];
         let flags = flags.iter().filter(|flag| flag.0).fold(0, |all, flag| all | flag.1);
         put(10, &[layout, flags]);
-        put(16, &self.uuid);
+        put(16, self.uuid.bytes());
         put(32, &self.update.to_le_bytes());
         put(40, &self.generation.to_le_bytes());
-        put(48, &self.flash_uuid);
+        put(48, &self.flash_uuid.map_or([0; 16], |tier| *tier.bytes()));
         put(64, &self.flash_epoch.to_le_bytes());
         put(72, &self.data_bytes.to_le_bytes());
-        put(80, &self.fingerprint);
+        put(80, &self.fingerprint.map_or([0; 16], |print| *print.bytes()));
         put(96, &self.stamp.complete.0.to_le_bytes());
         put(104, &self.stamp.seen.0.to_le_bytes());
         put(112, &self.stamp.generation.0.to_le_bytes());
@@ -146,7 +146,7 @@ impl BackingHeader {
     }
 
     /// Where in the area this version of the header is written: the two copies alternate.
-    pub fn place(&self) -> u64 {
+    pub fn offset_in_area(&self) -> u64 {
         COPY_OFFSETS[(self.update % 2) as usize]
     }
 
@@ -158,9 +158,9 @@ impl BackingHeader {
     /// If the area holds other data than a header, or no intact copy.
     pub fn newest(copies: [&[u8]; 2], blank: bool) -> Result<Option<BackingHeader>, HeaderError> {
         let mut decoded = copies.map(decode);
-        for (copy, place) in decoded.iter_mut().zip(COPY_OFFSETS) {
-            // One that is not at its place belongs to the header of a store that was shorter.
-            if copy.is_ok_and(|header| header.place() != place) {
+        for (copy, offset) in decoded.iter_mut().zip(COPY_OFFSETS) {
+            // One that is not at its offset belongs to the header of a store that was shorter.
+            if copy.is_ok_and(|header| header.offset_in_area() != offset) {
                 *copy = Err(HeaderError::Foreign);
             }
         }
@@ -277,13 +277,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
     let state = StoreHeader::from_fields(HeaderFields {
         update: u64_at(32),
         generation: u64_at(40),
-        flash_uuid: array(bytes, 48),
+        flash_uuid: TierId::from_bytes(array(bytes, 48)),
         flash_epoch: u64_at(64),
         data_bytes: u64_at(72),
         dirty: bytes[11] & DIRTY != 0,
         opening: bytes[11] & OPENING != 0,
         released: bytes[11] & RELEASED != 0,
-        fingerprint: array(bytes, 80),
+        fingerprint: Fingerprint::from_bytes(array(bytes, 80)),
         stamp: Stamp {
             complete: BatchSequence(u64_at(96)),
             seen: BatchSequence(u64_at(104)),
@@ -292,7 +292,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
         stamp_number: StampNumber(u64_at(120)),
     });
     let state = state.map_err(HeaderError::Impossible)?;
-    Ok(BackingHeader { layout, uuid: array(bytes, 16), state })
+    Ok(BackingHeader { layout, uuid: StoreId::new(array(bytes, 16)), state })
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -313,13 +313,13 @@ mod tests {
         HeaderFields {
             update: 1,
             generation: 9,
-            flash_uuid: [3; 16],
+            flash_uuid: Some(TierId::new([3; 16])),
             flash_epoch: 5,
             data_bytes: 1 << 30,
             dirty: true,
             opening: false,
             released: true,
-            fingerprint: [5; 16],
+            fingerprint: Fingerprint::from_bytes([5; 16]),
             stamp: Stamp {
                 complete: BatchSequence(0x31),
                 seen: BatchSequence(0x32),
@@ -331,7 +331,7 @@ mod tests {
 
     fn with(fields: HeaderFields) -> BackingHeader {
         let state = StoreHeader::from_fields(fields).expect("all numbers are low");
-        BackingHeader { state, ..BackingHeader::new(BackingLayout::Tail, [7; 16], 0) }
+        BackingHeader { state, ..BackingHeader::new(BackingLayout::Tail, StoreId::new([7; 16]), 0) }
     }
 
     /// A copy with another byte, and a checksum that is right all the same.
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn a_header_survives_being_written_and_read() {
         let (a, b) = (header(4), header(5));
-        assert_ne!(a.place(), b.place());
+        assert_ne!(a.offset_in_area(), b.offset_in_area());
         let newest = BackingHeader::newest([&a.encode(), &b.encode()], false);
         assert_eq!(newest, Ok(Some(b)));
         assert_eq!(BackingHeader::newest([&[0; 4096], &[0; 4096]], true), Ok(None));
@@ -364,6 +364,17 @@ mod tests {
         });
         assert_eq!(before.encode()[96..512], [0; 416]);
         assert_eq!(decode(&before.encode()), Ok(before));
+    }
+
+    #[test]
+    fn each_identity_has_its_bytes_and_zeroes_are_no_tier_and_no_fingerprint() {
+        let both = header(4).encode();
+        assert_eq!((&both[16..32], &both[48..64]), (&[7; 16][..], &[3; 16][..]));
+        assert_eq!(both[80..96], [5; 16]);
+        let neither = with(HeaderFields { flash_uuid: None, fingerprint: None, ..fields() });
+        let bytes = neither.encode();
+        assert_eq!((&bytes[48..64], &bytes[80..96]), (&[0; 16][..], &[0; 16][..]));
+        assert_eq!(decode(&bytes), Ok(neither));
     }
 
     #[test]
@@ -387,7 +398,7 @@ mod tests {
     #[test]
     fn a_torn_first_copy_is_no_header_yet_and_data_beside_it_is_foreign() {
         let first = header(1);
-        let (whole, at) = (first.encode(), first.place() as usize);
+        let (whole, at) = (first.encode(), first.offset_in_area() as usize);
         let mut area = vec![0; AREA_BYTES as usize];
         area[at..at + 60].copy_from_slice(&whole[..60]);
         area[at + 1024..at + 1536].fill(0xA5);

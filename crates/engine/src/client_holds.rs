@@ -112,6 +112,7 @@ impl ClientHolds {
 }
 
 /// Requests are held back for an invalidation until this is dropped, whatever happens meanwhile.
+#[must_use]
 pub(crate) struct HeldBack<'a>(&'a Shared);
 
 impl HeldBack<'_> {

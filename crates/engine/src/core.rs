@@ -55,6 +55,7 @@ pub(crate) struct Core {
 }
 
 /// What a session has of the core.
+#[must_use]
 pub(crate) struct OpenedSession {
     pub number: u32,
     pub hits: Arc<SessionHits>,
@@ -64,6 +65,7 @@ pub(crate) struct OpenedSession {
 
 /// What the reaper does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum ReaperTurn {
     /// There is more work to do at once.
     Again,

@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
 
-use forebay_flash::{SEAL_BYTES, Seal};
+use forebay_flash::{Fingerprint, SEAL_BYTES, Seal};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::header_area::HeaderArea;
@@ -32,10 +32,6 @@ const BLOCK_BYTES: u64 = 4096;
 /// The offsets of the parts of a seal.
 const TIMES_AT: usize = 16;
 const SIZE_AT: usize = 24;
-
-/// The fingerprint of a volume's contents; never all zeroes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Fingerprint([u8; 16]);
 
 /// The contents of a volume as they are now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,22 +54,22 @@ impl VolumeContents {
         let mut pieces = reader.read_all(&pieces(size))?;
         pieces.iter().for_each(|piece| hash.update(piece));
         let first = if pieces.is_empty() { Vec::new() } else { pieces.swap_remove(0) };
-        let former = Fingerprint::new(&hash);
+        let former = Fingerprint::of_hash(hash.digest128());
         let read_sector = |at: u64| {
             let mut sector = [0; 512];
             let within = at.checked_add(512).is_some_and(|end| end <= size);
             (within && area.read_exact(start + at, &mut sector).is_ok()).then_some(sector)
         };
-        let starts = partitions::places(&first, read_sector).into_iter().filter_map(|place| {
-            let begin = place.max(END_BYTES);
-            let end = place.saturating_add(PARTITION_BYTES).min(size);
+        let starts = partitions::starts(&first, read_sector).into_iter().filter_map(|partition| {
+            let begin = partition.max(END_BYTES);
+            let end = partition.saturating_add(PARTITION_BYTES).min(size);
             (begin < end).then(|| (begin, end - begin))
         });
         let starts: Vec<_> = starts.collect();
         reader.read_all(&starts)?.iter().for_each(|piece| hash.update(piece));
         match (reader.any, reader.failure) {
             (false, Some(error)) => Err(error),
-            _ => Ok(VolumeContents { print: Fingerprint::new(&hash), former }),
+            _ => Ok(VolumeContents { print: Fingerprint::of_hash(hash.digest128()), former }),
         }
     }
 
@@ -139,22 +135,6 @@ impl Reader<'_> {
     }
 }
 
-impl Fingerprint {
-    fn new(hash: &Xxh3) -> Fingerprint {
-        Fingerprint(hash.digest128().max(1).to_le_bytes())
-    }
-
-    /// From the bytes in a header; `None` for zeroes.
-    pub fn from_bytes(bytes: [u8; 16]) -> Option<Fingerprint> {
-        (bytes != [0; 16]).then_some(Fingerprint(bytes))
-    }
-
-    /// The bytes in a header.
-    pub fn bytes(self) -> [u8; 16] {
-        self.0
-    }
-}
-
 /// The state in which a store was left, as the flash tier records it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SealContents {
@@ -170,7 +150,7 @@ impl SealContents {
     /// As a seal.
     pub fn seal(&self) -> Seal {
         let mut seal = [0; SEAL_BYTES];
-        seal[..TIMES_AT].copy_from_slice(&self.print.0);
+        seal[..TIMES_AT].copy_from_slice(self.print.bytes());
         seal[TIMES_AT..SIZE_AT].copy_from_slice(&self.times.to_le_bytes());
         seal[SIZE_AT..].copy_from_slice(&self.size.to_le_bytes());
         seal
@@ -291,10 +271,9 @@ mod tests {
 
     #[test]
     fn a_seal_gives_back_what_it_was_given() {
-        let left = SealContents { size: 5, print: Fingerprint([7; 16]), times: 9 };
+        let left = SealContents { size: 5, print: Fingerprint::of_hash(7), times: 9 };
         assert_eq!(SealContents::unseal(&left.seal()), Some(left));
         assert_eq!(SealContents::unseal(&[0; SEAL_BYTES]), None);
-        assert_eq!(Fingerprint::from_bytes([0; 16]), None);
     }
 
     #[test]

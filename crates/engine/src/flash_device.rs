@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use forebay_config::{Config, Flash, FlashLayout, Size};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, Geometry, Layout, LogError, RecoveryReport};
+use forebay_flash::{Binding, Geometry, Layout, LogError, RecoveryReport, TierId};
 
 use crate::backing_header::{BackingHeader, EpochError};
 use crate::check::check_flash;
@@ -138,7 +138,7 @@ impl OpenFlashDevice {
         &self,
         geometry: &Geometry,
         volumes: usize,
-        uuid: [u8; 16],
+        uuid: TierId,
         formatted: bool,
     ) -> bool {
         let written = Superblock::first_bytes(geometry.page_size, volumes);
@@ -146,7 +146,7 @@ impl OpenFlashDevice {
         match &self.found {
             Found::Foreign => fits,
             Found::Unusable(LogError::SuperblockDamaged) => {
-                fits && Superblock::begins_as_of(&self.first_sector, &uuid)
+                fits && Superblock::begins_as_of(&self.first_sector, uuid)
             }
             _ => false,
         }
@@ -165,21 +165,21 @@ impl OpenFlashDevice {
         self.target = Some(patience::open(&self.options)?.0);
         let Found::Tier(superblock) = &self.found else { return Ok(report.dirty_blocks) };
         let is_whole = |binding: &Binding| {
-            let mut of_it = stores.iter().filter(|store| store.uuid == binding.uuid);
+            let mut of_it = stores.iter().filter(|store| store.head.id() == binding.uuid);
             of_it.any(|store| {
-                let header = store.header.filter(|_| store.known);
-                header.is_some_and(|h| !h.dirty && h.flash_uuid == superblock.uuid)
+                let header = store.head.on_store();
+                header.is_some_and(|h| !h.dirty && h.flash_uuid == Some(superblock.uuid))
             })
         };
         if report.dirty_blocks > 0 || superblock.bindings.iter().all(is_whole) {
             return Ok(report.dirty_blocks);
         }
-        let headers = || stores.iter().filter_map(|store| store.header.filter(|_| store.known));
+        let headers = || stores.iter().filter_map(|store| store.head.on_store());
         let why = if let Some(error) = report.failure {
             UncountedReason::Unread(error)
         } else if !report.recovery.damage.is_by_name() {
             UncountedReason::Damaged
-        } else if headers().any(|header| self.is_older_than_known(&header, &report.recovery)) {
+        } else if headers().any(|header| self.is_older_than_known(header, &report.recovery)) {
             UncountedReason::OlderCopy
         } else {
             return Ok(0);
@@ -190,7 +190,7 @@ impl OpenFlashDevice {
     /// Whether a store has seen more of this tier than it now holds.
     fn is_older_than_known(&self, header: &BackingHeader, recovery: &RecoveryReport) -> bool {
         let Found::Tier(superblock) = &self.found else { return false };
-        header.flash_uuid == superblock.uuid
+        header.flash_uuid == Some(superblock.uuid)
             && (matches!(header.check_epoch(superblock.epoch), Err(EpochError::FlashOlder { .. }))
                 || header.stamp.generation > superblock.generation
                 || header.stamp.seen > recovery.newest_batch)

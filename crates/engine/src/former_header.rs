@@ -24,7 +24,7 @@ const CHUNKS_MAX: u64 = 4 << 20;
 /// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Search {
-    /// The place of the former header, and its contents.
+    /// Where the area of the former header is, and its contents.
     pub found: Option<(u64, BackingHeader)>,
     /// Everything was read, and there are only zeroes before the place of the header.
     pub blank: bool,
@@ -59,8 +59,8 @@ pub(crate) fn search(
         blank &= bytes[..before].iter().all(|&byte| byte == 0);
         for (n, copy) in bytes.chunks_exact(COPY_BYTES).enumerate().rev() {
             let Ok(header) = decode(copy) else { continue };
-            let place = at + (n * COPY_BYTES) as u64;
-            let Some(area_at) = place.checked_sub(header.place()) else { continue };
+            let copy_at = at + (n * COPY_BYTES) as u64;
+            let Some(area_at) = copy_at.checked_sub(header.offset_in_area()) else { continue };
             // A volume may hold copies of other stores: of those the place is not where their data end.
             let ends = [header.data_bytes, size_bytes];
             let ends =
@@ -79,7 +79,7 @@ pub(crate) fn search(
 
 /// The newer one of a header and its other copy.
 fn newest(area: &HeaderArea, at: u64, header: BackingHeader) -> std::io::Result<BackingHeader> {
-    let other = COPY_OFFSETS.into_iter().find(|&offset| offset != header.place());
+    let other = COPY_OFFSETS.into_iter().find(|&offset| offset != header.offset_in_area());
     let mut copy = [0; COPY_BYTES];
     area.read_exact(at + other.unwrap_or_default(), &mut copy)?;
     let other = decode(&copy).ok().filter(|other| other.uuid == header.uuid);

@@ -12,12 +12,12 @@ use forebay_flash::HeaderChange;
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, HeaderError};
 use crate::error::EngineError;
-use crate::fingerprint::{Fingerprint, VolumeContents};
+use crate::fingerprint::VolumeContents;
 use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::patience;
 use crate::store::{find_header, io_error};
-use crate::store_plan::header_places;
+use crate::store_plan::area_offsets;
 
 /// The whole headers of a store, each at the place that its own layout names, and what else its places hold.
 struct Headers {
@@ -32,7 +32,7 @@ impl Headers {
         size: u64,
         layout: Option<BackingLayout>,
     ) -> std::io::Result<Headers> {
-        let [start, end] = header_places(size);
+        let [start, end] = area_offsets(size);
         let places = [(start, BackingLayout::Offset), (end, BackingLayout::Tail)];
         let mut headers = Headers { found: Vec::new(), errors: Vec::new() };
         for (at, of) in
@@ -82,7 +82,7 @@ fn former_end(
     size: u64,
     path: &Path,
 ) -> Result<Option<HeaderError>, EngineError> {
-    let searched = search(area, size, size, header_places(size)[1]);
+    let searched = search(area, size, size, area_offsets(size)[1]);
     let searched = searched.map_err(|e| io_error("read", path, e))?;
     Ok(searched.found.map(|(at, _)| HeaderError::Inside(at)))
 }
@@ -144,7 +144,7 @@ pub fn release_backing(
         return Err(EngineError::DirtyRelease { path: path.to_owned() });
     }
     let header = header.after(&HeaderChange::Release);
-    let written = area.write(&header.encode(), at + header.place());
+    let written = area.write(&header.encode(), at + header.offset_in_area());
     written.map_err(|source| io_error("write the header of", path, source))?;
     drop(lock);
     Ok(header)
@@ -156,7 +156,7 @@ pub fn release_backing(
 /// # Errors
 /// If the store cannot be read.
 pub fn is_as_left(path: &Path, header: &BackingHeader) -> Result<Option<bool>, EngineError> {
-    let Some(left) = Fingerprint::from_bytes(header.fingerprint) else { return Ok(None) };
+    let Some(left) = header.fingerprint else { return Ok(None) };
     let (area, _) = look_into(path)?;
     let start = if header.layout == BackingLayout::Offset { AREA_BYTES } else { 0 };
     let now = VolumeContents::read(&area, start, header.data_bytes);

@@ -59,6 +59,7 @@ mod stamper;
 mod status;
 mod stop;
 mod store;
+mod store_head;
 mod store_plan;
 mod table;
 pub mod tape;

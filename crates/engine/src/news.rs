@@ -21,6 +21,7 @@ pub(crate) enum Rest {
 
 /// See the module.
 #[derive(Debug, Default)]
+#[must_use]
 pub(crate) struct News {
     /// Notices not yet taken by the threads that wait for them.
     notices: Vec<Notice>,

@@ -18,7 +18,7 @@ use forebay_device::{
 };
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, SEAL_BYTES};
+use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, SEAL_BYTES, StoreId, TierId};
 use forebay_model::Model;
 use forebay_setup::{available_memory, check_bookkeeping, check_dram, check_machine, count_blocks};
 
@@ -205,7 +205,7 @@ fn check(
     if let Open::Recover { changed, .. } = &start {
         notices.extend(changed.iter().map(|&volume| {
             let store = &stores[volume.index()];
-            let released = store.header.is_some_and(|header| header.released);
+            let released = store.head.header().is_some_and(|header| header.released);
             EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone(), released }
         }));
     }
@@ -446,11 +446,11 @@ fn decide(
 ) -> Result<Decision, EngineError> {
     let in_order = || (0..stores.len() as u32).map(Volume).collect();
     let Some(tier) = flash else {
-        nothing_elsewhere(stores, [0; 16], options)?;
+        nothing_elsewhere(stores, None, options)?;
         return Ok(Decision { start: Open::RECOVER, numbers: in_order() });
     };
     let path = tier.path.clone();
-    let mut uuid = [0; 16];
+    let mut here = None;
     match &tier.found {
         Found::Blank => {}
         Found::Foreign if options.format => {}
@@ -461,7 +461,7 @@ fn decide(
             return Err(EngineError::Flash { path, error: error.clone() });
         }
         Found::Tier(superblock) => {
-            uuid = superblock.uuid;
+            here = Some(superblock.uuid);
             let numbers = numbers(superblock, stores);
             if !options.format {
                 // Even a tier that owes nothing is somebody's cache.
@@ -477,12 +477,13 @@ fn decide(
             }
         }
     }
-    nothing_elsewhere(stores, uuid, options)?;
+    nothing_elsewhere(stores, here, options)?;
     let binding = |(index, store): (usize, &Store)| {
-        Binding::new(Volume(index as u32), store.uuid, store.header.map_or(0, |h| h.generation))
+        let generation = store.head.header().map_or(0, |h| h.generation);
+        Binding::new(Volume(index as u32), store.head.id(), generation)
     };
     let bindings = stores.iter().enumerate().map(binding).collect();
-    let start = Open::Format { uuid: random_uuid()?, bindings };
+    let start = Open::Format { uuid: TierId::new(random_uuid()?), bindings };
     Ok(Decision { start, numbers: in_order() })
 }
 
@@ -515,10 +516,11 @@ fn tell_twins_apart(
 ) -> Result<(), EngineError> {
     for n in 1..stores.len() {
         let (before, rest) = stores.split_at_mut(n);
+        let has_header = rest[0].head.header().is_some();
         let is_twin =
-            |store: &&Store| store.uuid == rest[0].uuid && (has_flash || rest[0].header.is_some());
+            |store: &&Store| store.head.id() == rest[0].head.id() && (has_flash || has_header);
         let Some(twin) = before.iter().find(is_twin) else { continue };
-        if !options.format || rest[0].header.is_none() {
+        if !options.format || !has_header {
             return Err(EngineError::Twins { one: twin.name.clone(), other: rest[0].name.clone() });
         }
         rest[0].renew_identity()?;
@@ -528,13 +530,12 @@ fn tell_twins_apart(
 
 /// The flash tier that the stores' last opening began to format, without getting further, so that
 /// no tier holds dirty data for them.
-fn awaits_first_epoch(stores: &[Store]) -> Option<[u8; 16]> {
+fn awaits_first_epoch(stores: &[Store]) -> Option<TierId> {
     // (One that cannot be written never awaits a tier.)
-    let kept = || stores.iter().filter(|store| store.keeps_stamps());
-    let headers = || kept().filter_map(|store| store.header.as_ref());
-    let uuid = headers().next()?.flash_uuid;
+    let headers = || stores.iter().filter_map(|store| store.head.kept());
+    let uuid = headers().next()?.flash_uuid?;
     let awaits = |h: &BackingHeader| {
-        h.opening && h.flash_epoch == FIRST_EPOCH && !h.dirty && h.flash_uuid == uuid
+        h.opening && h.flash_epoch == FIRST_EPOCH && !h.dirty && h.flash_uuid == Some(uuid)
     };
     headers().all(awaits).then_some(uuid)
 }
@@ -542,11 +543,11 @@ fn awaits_first_epoch(stores: &[Store]) -> Option<[u8; 16]> {
 /// Refuses stores whose newest data may be on a flash tier other than `here`.
 fn nothing_elsewhere(
     stores: &[Store],
-    here: [u8; 16],
+    here: Option<TierId>,
     options: &EngineOptions,
 ) -> Result<(), EngineError> {
     let elsewhere = |store: &&Store| {
-        let header = store.header.filter(|h| h.dirty && h.flash_uuid != [0; 16]);
+        let header = store.head.header().filter(|h| h.dirty && h.flash_uuid.is_some());
         header.is_some_and(|h| h.flash_uuid != here)
     };
     match stores.iter().find(elsewhere) {
@@ -561,8 +562,7 @@ fn nothing_elsewhere(
 /// Refuses a flash tier or a store that is an older copy of itself.
 fn check_epochs(superblock: &Superblock, stores: &[Store]) -> Result<(), EngineError> {
     for store in stores {
-        let kept = store.header.filter(|_| store.keeps_stamps());
-        let ours = kept.filter(|h| h.flash_uuid == superblock.uuid);
+        let ours = store.head.kept().filter(|h| h.flash_uuid == Some(superblock.uuid));
         if let Some(Err(error)) = ours.map(|h| h.check_epoch(superblock.epoch)) {
             return Err(EngineError::Epoch { volume: store.name.clone(), error });
         }
@@ -606,7 +606,7 @@ fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&OpenFlas
     };
     for (store, &number) in stores.iter_mut().zip(&decision.numbers) {
         let older = is_older(store, number, superblock);
-        store.header.iter_mut().for_each(|header| header.state.take_for_older(older));
+        store.head.take_for_older(older);
     }
 }
 
@@ -618,16 +618,14 @@ fn is_older(store: &Store, number: Volume, superblock: &Superblock) -> bool {
 
 /// The number of each store in the flash tier's table, or the mismatch.
 fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, TierMismatch> {
-    let bound: BTreeMap<[u8; 16], Volume> =
+    let bound: BTreeMap<StoreId, Volume> =
         superblock.bindings.iter().map(|b| (b.uuid, b.volume)).collect();
     let mut numbers = Vec::new();
     for store in stores {
         // (A header that cannot be written says nothing of this tier.)
-        let foreign = store
-            .header
-            .filter(|_| store.keeps_stamps())
-            .is_some_and(|h| store.known && h.generation > 0 && h.flash_uuid != superblock.uuid);
-        match bound.get(&store.uuid) {
+        let known = store.head.kept_on_store().filter(|h| h.generation > 0);
+        let foreign = known.is_some_and(|h| h.flash_uuid != Some(superblock.uuid));
+        match bound.get(&store.head.id()) {
             Some(&number) if !foreign && number.index() < stores.len() => numbers.push(number),
             Some(_) => {
                 return Err(TierMismatch::UsedWithAnother { volume: store.name.clone() });

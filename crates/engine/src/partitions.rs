@@ -1,11 +1,11 @@
 //! Where the partitions of a disk begin, for [fingerprints](crate::fingerprint).
 //!
 //! A mount of a file system in a partition writes there, and seldom elsewhere in the first MiB of the
-//! disk. Any bytes give an answer: a place that is none costs a read, and always the same one. So
+//! disk. Any bytes give an answer: a start that is none costs a read, and always the same one. So
 //! nothing is verified, and a library that refuses a damaged table would be no help.
 
-/// Most places.
-const PLACES_MAX: usize = 128;
+/// Most partitions.
+const STARTS_MAX: usize = 128;
 /// Most logical partitions in the chain of an extended one.
 const LOGICAL_MAX: usize = 64;
 const SECTOR: u64 = 512;
@@ -15,14 +15,14 @@ const EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
 
 /// The first bytes of the partitions of a disk that begins with the bytes `first`, ascending and each
 /// once. `read` reads the sector at an offset, if it can be read.
-pub(crate) fn places(first: &[u8], read: impl FnMut(u64) -> Option<[u8; 512]>) -> Vec<u64> {
-    let mut places = gpt(first, 512);
-    places.extend(gpt(first, 4096));
-    places.extend(mbr(first, read));
-    places.sort_unstable();
-    places.dedup();
-    places.truncate(PLACES_MAX);
-    places
+pub(crate) fn starts(first: &[u8], read: impl FnMut(u64) -> Option<[u8; 512]>) -> Vec<u64> {
+    let mut starts = gpt(first, 512);
+    starts.extend(gpt(first, 4096));
+    starts.extend(mbr(first, read));
+    starts.sort_unstable();
+    starts.dedup();
+    starts.truncate(STARTS_MAX);
+    starts
 }
 
 /// The partitions of a GUID partition table, on a disk with sectors of this size.
@@ -38,15 +38,15 @@ fn gpt(first: &[u8], sector: usize) -> Vec<u64> {
         let used = entry[..16] != [0; 16];
         u64_at(entry, 32).checked_mul(sector as u64).filter(|_| used)
     };
-    (0..u64::from(count).min(PLACES_MAX as u64)).filter_map(entry).collect()
+    (0..u64::from(count).min(STARTS_MAX as u64)).filter_map(entry).collect()
 }
 
 /// The partitions of a master boot record, and the logical ones of its extended partitions.
 fn mbr(first: &[u8], mut read: impl FnMut(u64) -> Option<[u8; 512]>) -> Vec<u64> {
-    let mut places = Vec::new();
-    let Some(record) = first.get(..512).filter(|r| r[510..] == MBR_MAGIC) else { return places };
+    let mut starts = Vec::new();
+    let Some(record) = first.get(..512).filter(|r| r[510..] == MBR_MAGIC) else { return starts };
     for (kind, begin) in entries(record) {
-        places.push(begin * SECTOR);
+        starts.push(begin * SECTOR);
         let mut at = begin;
         for _ in 0..LOGICAL_MAX * usize::from(EXTENDED.contains(&kind)) {
             let record = read(at * SECTOR).filter(|r| r[510..] == MBR_MAGIC);
@@ -56,7 +56,7 @@ fn mbr(first: &[u8], mut read: impl FnMut(u64) -> Option<[u8; 512]>) -> Vec<u64>
                 match EXTENDED.contains(&kind) {
                     // Counted from the extended partition, the others from this record.
                     true => next = Some(begin + relative),
-                    false => places.push((at + relative) * SECTOR),
+                    false => starts.push((at + relative) * SECTOR),
                 }
             }
             match next {
@@ -65,7 +65,7 @@ fn mbr(first: &[u8], mut read: impl FnMut(u64) -> Option<[u8; 512]>) -> Vec<u64>
             }
         }
     }
-    places
+    starts
 }
 
 /// The types and the first sectors of the four entries of a boot record, where they are in use.
@@ -110,7 +110,7 @@ mod tests {
         put(8192, record(&[(0x83, 64), (0x05, 2000)]));
         put(10192, record(&[(0x83, 32)]));
         let read = |at: u64| disk.get(at as usize..at as usize + 512)?.try_into().ok();
-        let found = places(&disk[..MIB as usize], read);
+        let found = starts(&disk[..MIB as usize], read);
         assert_eq!(found, [2048, 8192, 8256, 10224].map(|sector| sector * 512));
     }
 
@@ -129,7 +129,7 @@ mod tests {
                 disk[entry] = 7;
                 disk[entry + 32..][..8].copy_from_slice(&(begin / sector).to_le_bytes());
             }
-            let found = places(&disk, |_| None);
+            let found = starts(&disk, |_| None);
             assert_eq!(found, [SECTOR, MIB, 5 * MIB]);
         }
     }
@@ -153,9 +153,9 @@ mod tests {
                 }
                 // Every sector is an extended record that leads on.
                 let chain = record(&[(0x05, 1), (0x0F, u32::MAX)]);
-                assert!(places(&disk, |_| Some(chain)).len() <= PLACES_MAX);
+                assert!(starts(&disk, |_| Some(chain)).len() <= STARTS_MAX);
             }
         }
-        assert_eq!(places(&[0; 4096], |_| None), Vec::<u64>::new());
+        assert_eq!(starts(&[0; 4096], |_| None), Vec::<u64>::new());
     }
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use forebay_block::{PerVolume, Volume};
 use forebay_cache::{Notice, Order};
 use forebay_effect::Outcome;
-use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
+use forebay_flash::{Fingerprint, HeaderChange, SEAL_BYTES, Sealed};
 
 use crate::backing_stores::LockedStores;
 use crate::client_holds::{ClientHolds, HeldBack};
@@ -29,7 +29,7 @@ use crate::core::Life;
 use crate::engine::{Engine, StoreState};
 use crate::error::{EngineError, HeldVolume};
 use crate::faults::OrderNews;
-use crate::fingerprint::{Fingerprint, SealContents};
+use crate::fingerprint::SealContents;
 use crate::news::Rest;
 use crate::operate::Orders;
 use crate::options::VolumeDescription;
@@ -301,7 +301,7 @@ impl Engine {
                 // What flash holds of a volume that passes through is void, whatever becomes of flash.
                 released: left == StoreState::Released || passes_through[volume],
                 // Without flash, no later run has anything cached that could be out of date.
-                fingerprint: print.filter(|_| self.has_flash).map_or([0; 16], Fingerprint::bytes),
+                fingerprint: print.filter(|_| self.has_flash),
                 data_bytes,
                 stamp,
             };

@@ -261,17 +261,20 @@ fn has_data_beyond(file: &File) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_flash::{BatchSequence, EpochStart, SuperblockGeneration};
+    use forebay_flash::{BatchSequence, EpochStart, Geometry, SuperblockGeneration, TierId};
 
     /// The start of a device with these copies of superblocks: where, in pages of how many bytes, of which tier,
     /// generation and epoch.
     fn start(copies: &[(usize, u32, u8, u64, u64)]) -> Vec<u8> {
         let mut start = vec![0; LOOKED_AT_BYTES];
+        let geometry = Geometry::for_device(1 << 30, 4096).expect("a usual device");
         for &(at, page_size, uuid, generation, epoch) in copies {
+            let uuid = TierId::new([uuid; 16]);
+            let new = Superblock::of_new_log(uuid, Vec::new(), &geometry);
             let generation = SuperblockGeneration(generation);
             let epochs = vec![EpochStart { first_batch: BatchSequence::FIRST, epoch }];
-            let tier = Superblock { generation, epoch, epochs, page_size, ..Superblock::default() };
-            let tier = Superblock { superblock_pages: 16, uuid: [uuid; 16], ..tier };
+            let tier =
+                Superblock { generation, epoch, epochs, page_size, superblock_pages: 16, ..new };
             tier.encode(&mut start[at..]);
         }
         start
@@ -299,7 +302,7 @@ mod tests {
     /// The tier that is found: uuid, generation and epoch.
     fn found(start: &[u8]) -> (u8, u64, u64) {
         let Found::Tier(tier) = recognise(start, &[]) else { panic!("no tier") };
-        (tier.uuid[0], tier.generation.0, tier.epoch)
+        (tier.uuid.bytes()[0], tier.generation.0, tier.epoch)
     }
 
     const SECOND: usize = 64 << 10;

@@ -17,7 +17,7 @@ use crate::header_area::HeaderArea;
 use crate::options::EngineOptions;
 use crate::recognise::{DeviceStart, Found};
 use crate::store::{Store, find_header, io_error};
-use crate::store_plan::header_places;
+use crate::store_plan::area_offsets;
 
 /// Refuses devices in the wrong role, unless they are given up: `options` must permit to format
 /// them, and to discard dirty data if they may hold some. Headers of stores that are given up will
@@ -61,8 +61,9 @@ fn check_store(
     bound: Option<&Superblock>,
     options: &EngineOptions,
 ) -> Result<(), EngineError> {
-    let is_bound = bound.is_some_and(|tier| tier.bindings.iter().any(|b| b.uuid == store.uuid));
-    if store.known || is_bound || store.read_only {
+    let is_bound =
+        bound.is_some_and(|tier| tier.bindings.iter().any(|b| b.uuid == store.head.id()));
+    if store.head.on_store().is_some() || is_bound || store.read_only {
         return Ok(());
     }
     let start = match &store.export {
@@ -95,7 +96,7 @@ fn check_tier(tier: &mut OpenFlashDevice, options: &EngineOptions) -> Result<(),
     let file = File::open(&path).map_err(|source| io_error("open", &path, source))?;
     let area = HeaderArea::of_file(file);
     let size = tier.target.as_ref().map_or(tier.bytes, |target| target.size());
-    for at in header_places(size) {
+    for at in area_offsets(size) {
         let bytes = area.read(at).map_err(|source| io_error("read", &path, source))?;
         let (layout, dirty) = match find_header(&bytes) {
             Ok(Some(header)) => (Some(header.layout.to_string()), header.dirty),

@@ -263,6 +263,7 @@ impl Drop for CoreGuard<'_> {
 }
 
 /// What a thread owes others once it has unlocked the core.
+#[must_use]
 struct OwedWakeups<'a> {
     /// Bells of sessions with news.
     rings: Vec<Arc<Doorbell>>,

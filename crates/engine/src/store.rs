@@ -11,16 +11,18 @@ use forebay_device::StoreSyncs;
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
 use forebay_effect::Device;
-use forebay_flash::{HeaderChange, Seal, StampNumber, StoreHeader, StoreStamp};
+use forebay_flash::{
+    Fingerprint, HeaderChange, Seal, StampNumber, StoreHeader, StoreId, StoreStamp, TierId,
+};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
-use crate::fingerprint::{Fingerprint, SealContents, VolumeContents, times};
-use crate::former_header::search;
+use crate::fingerprint::{SealContents, VolumeContents, times};
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
 use crate::patience::{self, Progress};
-use crate::store_plan::{Plan, header_places};
+use crate::store_head::{FoundHead, HeadSearch, HeadState, StoreHead};
+use crate::store_plan::Plan;
 use crate::watch::Watch;
 
 /// An open backing store. Its target is moved to the devices; the header stays here.
@@ -35,29 +37,21 @@ pub(crate) struct Store {
     pub bypass: bool,
     /// Exported bytes.
     pub size_bytes: u64,
-    /// Identifies the store to the flash tier.
-    pub uuid: [u8; 16],
     /// Taken when the devices are assembled.
     pub target: Option<StoreTarget>,
     pub notices: Vec<Notice>,
-    /// As found, or new; `None` for the layout without a header.
-    pub header: Option<BackingHeader>,
-    /// Whether the header exists on the store.
-    pub known: bool,
+    /// What is known of its header.
+    pub head: StoreHead,
     /// Accesses the store directly, not through the devices.
     area: HeaderArea,
-    /// Where the header is.
-    header_at: Option<u64>,
     /// Where the data begin.
     data_at: u64,
     /// The export, if it is one.
     pub export: Option<Arc<Export>>,
-    /// The places of headers of other layouts that were given up.
+    /// Where the areas of headers of other layouts are that were given up.
     void: Vec<u64>,
     /// What the present start has changed and may have to restore.
     announced: Option<Announced>,
-    /// Whether the last write of the header has failed: the store may say something else than `header`.
-    is_uncertain: bool,
 }
 
 /// The store's part among the devices.
@@ -113,16 +107,10 @@ impl Store {
         let file = File::options().read(true).write(writable).open(&path);
         let file = file.map_err(|source| io_error("open", &path, source))?;
         let (area, target) = (HeaderArea::of_file(file), StoreTarget::Local(target));
-        let mut store = Store { notices, ..Store::new(volume, &plan, area, target) };
-        store.check_elsewhere(volume, total, area_at, give_up)?;
-        if !new {
-            store.check_end(volume, total, area_at, give_up)?;
-        }
-        match area_at {
-            Some(at) => store.open_header(volume, at, give_up)?,
-            None => store.uuid = identity(&store.path)?,
-        }
-        Ok(store)
+        let read_only = volume.read_only;
+        let search = HeadSearch { volume, plan: &plan, area: &area, total, read_only, give_up };
+        let found = search.find(new, || identity(&path))?;
+        Ok(Store { notices, ..Store::new(volume, &plan, area, target, found) })
     }
 
     /// Opens an export of an NBD server.
@@ -135,36 +123,37 @@ impl Store {
             HeaderArea::of_export(export.clone()),
             StoreTarget::Remote { export: export.clone(), offset, size },
         );
-        let mut store = Store {
-            read_only: volume.read_only || export.is_read_only(),
-            export: Some(export.clone()),
-            ..Store::new(volume, &plan, area, remote)
-        };
+        let (name, path) = (|| volume.name.clone(), || PathBuf::from(&volume.backing));
         if area_at.is_some() && !export.is_read_only() && !export.can_flush() {
-            let (volume, path) = (volume.name.clone(), store.path.clone());
-            return Err(EngineError::HeaderWithoutFlush { volume, path });
+            return Err(EngineError::HeaderWithoutFlush { volume: name(), path: path() });
         }
-        store.check_elsewhere(volume, export.size(), area_at, give_up)?;
-        store.check_end(volume, export.size(), area_at, give_up)?;
-        match area_at {
-            Some(at) => store.open_header(volume, at, give_up)?,
-            // An address is all that is known of it.
-            None => store.uuid = identity_of(&volume.backing),
+        let (total, read_only) = (export.size(), volume.read_only || export.is_read_only());
+        let search = HeadSearch { volume, plan: &plan, area: &area, total, read_only, give_up };
+        // Without a header, an address is all that is known of it.
+        let mut found = search.find(false, || Ok(identity_of(&volume.backing)))?;
+        if export.is_read_only() {
+            found.head = match found.head {
+                StoreHead::Kept { state: HeadState::New, .. } => {
+                    return Err(EngineError::NoHeader { volume: name(), path: path() });
+                }
+                StoreHead::Kept { header, .. } if header.dirty => {
+                    return Err(EngineError::DirtyReadOnly { volume: name(), path: path() });
+                }
+                StoreHead::Kept { header, .. } => StoreHead::Foreign(header),
+                head => head,
+            };
         }
-        if export.is_read_only() && store.header_at.take().is_some() {
-            let (volume, path) = (volume.name.clone(), store.path.clone());
-            if !store.known {
-                return Err(EngineError::NoHeader { volume, path });
-            }
-            if store.header.is_some_and(|header| header.dirty) {
-                return Err(EngineError::DirtyReadOnly { volume, path });
-            }
-        }
-        Ok(store)
+        let store = Store::new(volume, &plan, area, remote, found);
+        Ok(Store { read_only, export: Some(export), ..store })
     }
 
-    /// A store whose header, if it has one, was not looked at yet.
-    fn new(volume: &Volume, plan: &Plan, area: HeaderArea, target: StoreTarget) -> Store {
+    fn new(
+        volume: &Volume,
+        plan: &Plan,
+        area: HeaderArea,
+        target: StoreTarget,
+        FoundHead { head, void }: FoundHead,
+    ) -> Store {
         Store {
             name: volume.name.clone(),
             path: PathBuf::from(&volume.backing),
@@ -172,18 +161,14 @@ impl Store {
             priority: volume.priority as u8,
             bypass: volume.bypass,
             size_bytes: plan.size_bytes,
-            uuid: [0; 16],
             target: Some(target),
             notices: Vec::new(),
-            header: None,
-            known: false,
+            head,
             area,
-            header_at: None,
             data_at: plan.data_at,
             export: None,
-            void: Vec::new(),
+            void,
             announced: None,
-            is_uncertain: false,
         }
     }
 
@@ -202,19 +187,8 @@ impl Store {
     /// # Errors
     /// If it cannot be written.
     pub fn write_header(&mut self, change: &HeaderChange) -> Result<(), EngineError> {
-        let (Some(header), Some(at)) = (&mut self.header, self.header_at) else {
-            return Ok(());
-        };
-        let next = header.after(change);
-        let written = self.area.write(&next.encode(), at + next.place());
-        self.is_uncertain = written.is_err();
-        if let Err(source) = written {
-            header.state.not_written(&next.state);
-            return Err(io_error("write the header of", &self.path, source));
-        }
-        *header = next;
-        self.known = true;
-        Ok(())
+        let written = self.head.write(change, &self.area);
+        written.map_err(|source| io_error("write the header of", &self.path, source))
     }
 
     /// Writes the header, which says how the store is left, durably, and the times of the file. Returns what a note of
@@ -240,10 +214,10 @@ impl Store {
     /// If it cannot be written.
     pub fn withdraw_note(&mut self, dirty: bool) -> Result<(), EngineError> {
         let change = HeaderChange::Withdraw { dirty };
-        match self.header.is_some_and(|header| header.says(&change)) && !self.is_uncertain {
-            true => Ok(()),
-            false => self.write_header(&change),
+        if self.head.change_unwritten(&change) {
+            return Ok(());
         }
+        self.write_header(&change)
     }
 
     /// Writes the header for a start, which may be [retracted](Store::retract).
@@ -251,13 +225,12 @@ impl Store {
     /// # Errors
     /// If it cannot be written.
     pub fn announce(&mut self, change: &HeaderChange) -> Result<(), EngineError> {
-        let (known, former) = (self.known && self.keeps_stamps(), self.header);
+        let former = self.head.kept_on_store().map(|h| h.state);
         let before = self.modified()?;
         self.write_header(change)?;
         let after = self.modified()?;
         let times = before.zip(after);
-        self.announced =
-            former.filter(|_| known).map(|header| Announced { former: header.state, times });
+        self.announced = former.map(|former| Announced { former, times });
         Ok(())
     }
 
@@ -289,19 +262,18 @@ impl Store {
 
     /// Whether the store keeps a stamp: it has a writable header.
     pub fn keeps_stamps(&self) -> bool {
-        self.header_at.is_some()
+        self.head.kept().is_some()
     }
 
     /// The number of the newest stamp, if the store keeps stamps and has one.
     pub fn stamp_number(&self) -> StampNumber {
-        let header = self.header.filter(|_| self.keeps_stamps());
-        header.map_or(StampNumber::NONE, |header| header.stamp_number)
+        self.head.kept().map_or(StampNumber::NONE, |header| header.stamp_number)
     }
 
     /// The stamp of the store as this volume, for a start with this flash tier, if it keeps one.
-    pub fn stamp(&self, volume: forebay_block::Volume, flash_uuid: [u8; 16]) -> Option<StoreStamp> {
-        let known = self.header.filter(|_| self.known && self.keeps_stamps());
-        Some(known.filter(|h| h.flash_uuid == flash_uuid)?.store_stamp(volume))
+    pub fn stamp(&self, volume: forebay_block::Volume, tier: TierId) -> Option<StoreStamp> {
+        let known = self.head.kept_on_store();
+        Some(known.filter(|h| h.flash_uuid == Some(tier))?.store_stamp(volume))
     }
 
     /// The contents of the first `size` bytes of the volume.
@@ -344,7 +316,10 @@ impl Store {
     pub fn times(&self) -> Result<u64, EngineError> {
         let metadata = self.area.metadata();
         let metadata = metadata.map_err(|source| io_error("inspect", &self.path, source))?;
-        let updates = self.header.filter(|_| !self.keeps_stamps()).map_or(0, |h| h.update + 1);
+        let updates = match &self.head {
+            StoreHead::Foreign(header) => header.update + 1,
+            StoreHead::None(_) | StoreHead::Kept { .. } => 0,
+        };
         Ok(metadata.as_ref().map_or(updates, times))
     }
 
@@ -376,12 +351,11 @@ impl Store {
         seal: &Seal,
         progress: &mut Progress<'_>,
     ) -> Result<bool, EngineError> {
-        let header = self.header.filter(|_| self.known);
+        let header = self.head.on_store();
         if header.is_some_and(|h| h.released) {
             return Ok(true);
         }
-        let noted =
-            header.and_then(|h| Some((Fingerprint::from_bytes(h.fingerprint)?, h.data_bytes)));
+        let noted = header.and_then(|h| Some((h.fingerprint?, h.data_bytes)));
         let sealed = SealContents::unseal(seal);
         // An opening that was cut short has written the header, and with it changed the times.
         if let Some(SealContents { times: 1.., .. }) = sealed
@@ -405,83 +379,6 @@ impl Store {
         self.export.as_ref().is_some_and(|export| end > export.size())
     }
 
-    /// Looks for a header where this layout has none: its data would be served unchanged, from the
-    /// wrong place, or older than they should be. If given up, it will be invalidated.
-    fn check_elsewhere(
-        &mut self,
-        volume: &Volume,
-        total: u64,
-        own: Option<u64>,
-        give_up: GiveUp,
-    ) -> Result<(), EngineError> {
-        let read = |at| self.area.read(at).map_err(|e| io_error("read", &self.path, e));
-        let mut void = Vec::new();
-        // A store with a header at its place is what it says; what is elsewhere is its data.
-        if let Some(at) = own
-            && matches!(find_header(&read(at)?), Ok(Some(_)))
-        {
-            return Ok(());
-        }
-        for at in header_places(total).into_iter().filter(|&at| Some(at) != own) {
-            let (found, dirty) = match find_header(&read(at)?) {
-                Ok(Some(header)) => (header.layout.to_string(), header.dirty),
-                Err(error) if error.is_of_whole_copy() => {
-                    let given_up = give_up.covers(error) && !self.read_only;
-                    self.refuse_unless(given_up, volume, error)?;
-                    void.push(at);
-                    continue;
-                }
-                _ => continue,
-            };
-            if !give_up.headers || (dirty && !give_up.dirty) || self.read_only {
-                return Err(EngineError::OtherLayout {
-                    volume: volume.name.clone(),
-                    path: self.path.clone(),
-                    found,
-                    wanted: volume.layout.to_string(),
-                    dirty,
-                });
-            }
-            void.push(at);
-        }
-        self.void = void;
-        Ok(())
-    }
-
-    /// Checks whether a store without a header at its end has, or may have, a header at its former
-    /// end.
-    fn check_end(
-        &mut self,
-        volume: &Volume,
-        total: u64,
-        own: Option<u64>,
-        give_up: GiveUp,
-    ) -> Result<(), EngineError> {
-        let Some(own) = own.filter(|_| volume.layout == BackingLayout::Tail) else { return Ok(()) };
-        let unread = |e| io_error("read", &self.path, e);
-        let here = find_header(&self.area.read(own).map_err(unread)?);
-        // (It is judged as the header of the store.)
-        if matches!(here, Ok(Some(_))) || here.is_err_and(|error| error.is_of_whole_copy()) {
-            return Ok(());
-        }
-        let searched = search(&self.area, total, self.size_bytes, own).map_err(unread)?;
-        let (volume, path) = (volume.name.clone(), self.path.clone());
-        match searched.found {
-            Some((at, header)) => {
-                let dirty = header.dirty;
-                if !give_up.headers || (dirty && !give_up.dirty) || self.read_only {
-                    let was = at + AREA_BYTES;
-                    return Err(EngineError::Grown { volume, path, at, was, is: total, dirty });
-                }
-                self.void.push(at);
-                Ok(())
-            }
-            // (What is at the end and is no header, says more.)
-            None if here.is_err() || searched.blank || give_up.headers => Ok(()),
-            None => Err(EngineError::NoTail { volume, path }),
-        }
-    }
-
     /// Overwrites the given-up headers of other layouts.
     ///
     /// # Errors
@@ -496,63 +393,14 @@ impl Store {
         Ok(())
     }
 
-    fn open_header(
-        &mut self,
-        volume: &Volume,
-        at: u64,
-        give_up: GiveUp,
-    ) -> Result<(), EngineError> {
-        let bytes = self.area.read(at).map_err(|e| io_error("read", &self.path, e))?;
-        let found = find_header(&bytes);
-        let header = match found {
-            Ok(Some(header)) => header,
-            Ok(None) => self.new_header(volume)?,
-            Err(error) => {
-                self.refuse_unless(give_up.covers(error), volume, error)?;
-                self.new_header(volume)?
-            }
-        };
-        self.known = matches!(found, Ok(Some(_)));
-        if header.layout != volume.layout {
-            return Err(EngineError::Layout {
-                volume: volume.name.clone(),
-                path: self.path.clone(),
-                found: header.layout.to_string(),
-                wanted: volume.layout.to_string(),
-            });
-        }
-        self.uuid = header.uuid;
-        self.header = Some(header);
-        self.header_at = Some(at);
-        Ok(())
-    }
-
     /// Gives the store a new identity, different from the one it was copied from, with its next
     /// header.
     ///
     /// # Errors
     /// If the system returns no random numbers.
     pub fn renew_identity(&mut self) -> Result<(), EngineError> {
-        self.uuid = random_uuid()?;
-        if let Some(header) = &mut self.header {
-            header.uuid = self.uuid;
-        }
+        self.head.renew(StoreId::new(random_uuid()?));
         Ok(())
-    }
-
-    /// Refuses a header that cannot be used, unless it is given up.
-    fn refuse_unless(
-        &self,
-        given_up: bool,
-        volume: &Volume,
-        error: HeaderError,
-    ) -> Result<(), EngineError> {
-        let (volume, path) = (volume.name.clone(), self.path.clone());
-        if given_up { Ok(()) } else { Err(EngineError::Header { volume, path, error }) }
-    }
-
-    fn new_header(&self, volume: &Volume) -> Result<BackingHeader, EngineError> {
-        Ok(BackingHeader::new(volume.layout, random_uuid()?, self.size_bytes))
     }
 }
 
@@ -588,12 +436,12 @@ pub(crate) fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderEr
 }
 
 /// The identity of an export without a header: its address.
-fn identity_of(address: &str) -> [u8; 16] {
-    xxhash_rust::xxh3::xxh3_128(address.as_bytes()).to_le_bytes()
+fn identity_of(address: &str) -> StoreId {
+    StoreId::new(xxhash_rust::xxh3::xxh3_128(address.as_bytes()).to_le_bytes())
 }
 
 /// The identity of a store without a header: its device, or its file.
-fn identity(path: &Path) -> Result<[u8; 16], EngineError> {
+fn identity(path: &Path) -> Result<StoreId, EngineError> {
     let metadata = std::fs::metadata(path).map_err(|source| io_error("inspect", path, source))?;
     let (first, second) = match metadata.rdev() {
         0 => (metadata.dev(), metadata.ino()),
@@ -602,7 +450,7 @@ fn identity(path: &Path) -> Result<[u8; 16], EngineError> {
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&first.to_le_bytes());
     uuid[8..].copy_from_slice(&second.to_le_bytes());
-    Ok(uuid)
+    Ok(StoreId::new(uuid))
 }
 
 #[cfg(test)]

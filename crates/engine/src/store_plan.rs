@@ -37,14 +37,14 @@ impl Plan {
         let (area_at, data_at) = match volume.layout {
             BackingLayout::None => (None, 0),
             BackingLayout::Offset => (Some(0), AREA_BYTES),
-            BackingLayout::Tail => (Some(header_places(total)[1]), 0),
+            BackingLayout::Tail => (Some(area_offsets(total)[1]), 0),
         };
         let window = size_bytes.next_multiple_of(block).min(total - overhead);
         Ok(Plan { size_bytes, area_at, data_at, window })
     }
 }
 
-/// The places of the headers of the layouts `offset` and `tail`.
-pub(crate) fn header_places(total: u64) -> [u64; 2] {
+/// Where the areas of headers are in the layouts `offset` and `tail`.
+pub(crate) fn area_offsets(total: u64) -> [u64; 2] {
     [0, (total / 4096 * 4096).saturating_sub(AREA_BYTES)]
 }

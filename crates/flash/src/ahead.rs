@@ -64,7 +64,7 @@ impl Recovery {
     fn last_of_full(&self, region_sequence: RegionSequence) -> Option<BatchSequence> {
         let scan = self.live(region_sequence)?;
         let last = self.live(region_sequence.next())?.first_batch.checked_previous()?;
-        let owned = self.any_epoch || epochs::accepts(&self.superblock.epochs, last, scan.epoch);
+        let owned = self.any_epoch || epochs::accepts(&self.superblock().epochs, last, scan.epoch);
         let whole = scan.first_batch <= last && last <= self.known.batch && owned;
         (scan.directory_pages > 0 && whole).then_some(last)
     }
@@ -78,7 +78,7 @@ impl Recovery {
 impl Recovery {
     /// Requests the next directories, as many as there are lanes.
     fn read_ahead(&mut self, log: &mut Restored) {
-        let end = self.superblock.tail_region + self.regions();
+        let end = self.superblock().tail_region + self.regions();
         self.ahead.next = self.ahead.next.max(self.at.region_sequence);
         for lane in &mut self.ahead.lanes {
             // (The walk has skipped this region.)
@@ -165,7 +165,7 @@ impl Recovery {
         let page = log
             .page_of(self.at.region_sequence, log.io.geometry.region_pages - scan.directory_pages);
         let decoded =
-            DirectoryHeader::decode(bytes, &log.io.uuid, page, &log.io.geometry, contents);
+            DirectoryHeader::decode(bytes, log.io.tier(), page, &log.io.geometry, contents);
         let header = decoded.map_err(|error| match error {
             FormatError::Missing => Unfit::Missing,
             _ => Unfit::Torn,
@@ -185,7 +185,7 @@ impl Recovery {
         let geometry = log.io.geometry;
         for (page, pages, entries) in contents.each(&geometry) {
             let header = BatchHeader {
-                uuid: log.io.uuid,
+                uuid: log.io.tier(),
                 page: log.page_of(self.at.region_sequence, page),
                 epoch: d.epoch,
                 sequence: self.at.batch,
@@ -207,7 +207,7 @@ impl Recovery {
         let (pages, from, to) = self.ahead.batch(self.at)?;
         let scan = self.live(self.at.region_sequence)?;
         let header = BatchHeader {
-            uuid: log.io.uuid,
+            uuid: log.io.tier(),
             page: log.page_of(self.at.region_sequence, self.at.page),
             epoch: scan.epoch,
             sequence: self.at.batch,

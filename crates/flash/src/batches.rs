@@ -232,7 +232,7 @@ impl Batches {
             return;
         }
         let (synced, generation) = (batch.synced, batch.generation);
-        let (uuid, epoch) = (io.uuid, io.epoch);
+        let (uuid, epoch) = (io.tier(), io.epoch);
         let page_size = io.geometry.page_size as usize;
         let buffer = &mut io.buffers[BATCH_BUFFERS + index];
         let (region_page, batch_page) = buffer.split_at_mut(page_size);

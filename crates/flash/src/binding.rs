@@ -1,5 +1,6 @@
 //! What the log remembers about each volume.
 
+use crate::identity::StoreId;
 use crate::sequence::{BatchSequence, StampNumber};
 use forebay_block::Volume;
 
@@ -9,7 +10,7 @@ pub struct Binding {
     /// The volume.
     pub volume: Volume,
     /// UUID of the backing store.
-    pub uuid: [u8; 16],
+    pub uuid: StoreId,
     /// The backing store's generation when the log was formatted.
     pub generation: u64,
     /// Clean records of batches up to and including this one do not count: the backing store was
@@ -36,7 +37,7 @@ impl Binding {
     ///
     /// # Panics
     /// If the volume's number needs more than 16 bits.
-    pub const fn new(volume: Volume, uuid: [u8; 16], generation: u64) -> Binding {
+    pub const fn new(volume: Volume, uuid: StoreId, generation: u64) -> Binding {
         assert!(volume.0 <= u16::MAX as u32, "a volume's number needs more than 16 bits");
         let (distrusted, voided) = (BatchSequence::NONE, BatchSequence::NONE);
         let (seal, stamp, logged) = ([0; SEAL_BYTES], StampNumber::NONE, StampNumber::NONE);

@@ -31,6 +31,7 @@ use crate::events::{Event, RecordEvent};
 use crate::format::batch::{BatchEntry, EntryKind, MOVED};
 use crate::geometry::Geometry;
 use crate::granules::Granules;
+use crate::identity::TierId;
 use crate::io::Io;
 use crate::key::{BlockKey, Position, RegionIndex};
 use crate::regions::Regions;
@@ -66,6 +67,7 @@ impl MoveRoom {
 
 /// A waiting entry that has no payload to write.
 #[derive(Clone, Copy)]
+#[must_use]
 pub(crate) struct Note {
     pub key: BlockKey,
     pub cell: u32,
@@ -184,8 +186,8 @@ impl Cells {
     }
 
     /// Starts with only these cells free.
-    pub fn begin(&mut self, uuid: &[u8; 16], free: impl Iterator<Item = u32>) {
-        self.seed = crc32c::crc32c(uuid);
+    pub fn begin(&mut self, uuid: TierId, free: impl Iterator<Item = u32>) {
+        self.seed = crc32c::crc32c(uuid.bytes());
         self.free.clear();
         self.free.extend(free);
     }
@@ -257,6 +259,7 @@ impl Cells {
     }
 
     /// Takes the next note to be written.
+    #[must_use]
     pub fn take_note(&mut self) -> Option<Note> {
         let note = self.notes.pop_front()?;
         self.moves = self.moves.saturating_sub(1);

@@ -14,9 +14,9 @@
 
 use crate::activity::Activity;
 use crate::binding::{Binding, NotedStamp, SEAL_BYTES, Sealed};
-use crate::epochs::{self, FIRST_EPOCH};
 use crate::events::{AnswerKind, Event};
-use crate::format::superblock::{SECOND_COPIES_AT, Superblock, bindings_max};
+use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
+use crate::identity::TierId;
 use crate::io::{Io, SUPERBLOCK_BUFFER};
 use crate::operation::LogOperation;
 use crate::placement::Placement;
@@ -270,7 +270,8 @@ pub(crate) struct Described<'a> {
 /// contents since the start.
 #[derive(Default)]
 pub(crate) struct SuperblockWriter {
-    pub contents: Superblock,
+    /// Known once the log was formatted or recovered.
+    contents: Option<Superblock>,
     /// Version that includes every change so far.
     wanted: SuperblockVersion,
     /// Version encoded last.
@@ -299,34 +300,45 @@ pub(crate) struct SuperblockWriter {
 }
 
 impl SuperblockWriter {
+    /// The contents.
+    ///
+    /// # Panics
+    /// If the log has none yet: nothing else happens to it before.
+    pub fn contents(&self) -> &Superblock {
+        self.contents.as_ref().expect("the log was formatted or recovered")
+    }
+
+    /// The contents, to be changed.
+    ///
+    /// # Panics
+    /// As [`contents`](SuperblockWriter::contents).
+    pub fn contents_mut(&mut self) -> &mut Superblock {
+        self.contents.as_mut().expect("the log was formatted or recovered")
+    }
+
+    /// Takes over the contents that were found.
+    pub fn load(&mut self, found: Superblock) {
+        self.contents = Some(found);
+    }
+
+    /// Whether the contents say that the log was stopped cleanly.
+    pub fn is_clean(&self) -> bool {
+        self.contents.as_ref().is_some_and(|contents| contents.clean)
+    }
+
+    /// The volumes bound, to be changed; none before there are contents.
+    fn bindings_mut(&mut self) -> &mut [Binding] {
+        self.contents.as_mut().map_or(&mut [], |contents| &mut contents.bindings)
+    }
+
+    /// The volumes bound; none before there are contents.
+    pub fn bindings(&self) -> &[Binding] {
+        self.contents.as_ref().map_or(&[], |contents| &contents.bindings)
+    }
+
     /// The contents of a new log with these volumes.
-    pub fn format(&mut self, uuid: [u8; 16], bindings: Vec<Binding>, io: &Io) {
-        let g = &io.geometry;
-        let room = bindings_max(g) as usize;
-        assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
-        let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
-        epochs::begin(&mut starts, BatchSequence::FIRST, BatchSequence::FIRST, FIRST_EPOCH);
-        self.contents = Superblock {
-            layout: g.layout().number(),
-            clean: false,
-            uuid,
-            generation: SuperblockGeneration::NONE,
-            epoch: FIRST_EPOCH,
-            block_size: g.block_size,
-            page_size: g.page_size,
-            region_pages: g.region_pages,
-            regions: g.regions,
-            superblock_pages: g.superblock_pages,
-            slots: g.slots,
-            extent_bytes: g.extent_bytes,
-            tail_region: RegionSequence::FIRST,
-            tail_batch: BatchSequence::FIRST,
-            synced: BatchSequence::NONE,
-            clean_before: BatchSequence::NONE,
-            epochs: starts,
-            active: Vec::with_capacity(g.active_extents_max as usize),
-            bindings,
-        };
+    pub fn format(&mut self, uuid: TierId, bindings: Vec<Binding>, io: &Io) {
+        self.contents = Some(Superblock::of_new_log(uuid, bindings, &io.geometry));
         if !io.without_bytes {
             self.erase_former_copies();
         }
@@ -351,7 +363,7 @@ impl SuperblockWriter {
 
     /// Notes that the last encoded version has become durable in one copy.
     pub fn note_durable(&mut self) {
-        self.durable_generation = self.contents.generation;
+        self.durable_generation = self.contents().generation;
         self.copy ^= 1;
     }
 
@@ -379,20 +391,20 @@ impl SuperblockWriter {
 
     /// Declares the records of batches up to `sequence` clean.
     pub fn mark_clean(&mut self, sequence: BatchSequence, ticket: u64) {
-        self.contents.clean_before = sequence;
+        self.contents_mut().clean_before = sequence;
         self.promise(SuperblockWaiter::Clean(ticket));
     }
 
     /// Replaces the table of bound volumes.
     pub fn bind(&mut self, bindings: Vec<Binding>, ticket: u64) {
-        self.contents.bindings = bindings;
+        self.contents_mut().bindings = bindings;
         self.promise(SuperblockWaiter::Bound(ticket));
     }
 
     /// Notes stamps that are durable on their backing stores.
     pub fn note_stamps(&mut self, stamps: &[NotedStamp]) {
         for &NotedStamp { volume, number, logged } in stamps {
-            let mut bindings = self.contents.bindings.iter_mut();
+            let mut bindings = self.bindings_mut().iter_mut();
             let Some(binding) = bindings.find(|b| b.volume == volume) else { continue };
             binding.stamp = binding.stamp.max(number);
             // (A copy of the store with an older stamp lacks more than the log holds, whatever
@@ -406,7 +418,7 @@ impl SuperblockWriter {
     /// Notes that data of the volume are about to bypass the log; `BypassNoted` follows once this
     /// is durable.
     pub fn note_bypass(&mut self, volume: Volume) {
-        let binding = self.contents.bindings.iter_mut().find(|b| b.volume == volume);
+        let binding = self.bindings_mut().iter_mut().find(|b| b.volume == volume);
         binding.into_iter().for_each(|b| b.logged = StampNumber::NONE);
         self.promise(SuperblockWaiter::Bypass(volume));
     }
@@ -414,7 +426,7 @@ impl SuperblockWriter {
     /// Seals volumes. Clean records of distrusted ones up to batch `last` do not count.
     pub fn seal(&mut self, volumes: &[Sealed], last: BatchSequence) {
         for volume in volumes {
-            let mut bindings = self.contents.bindings.iter_mut();
+            let mut bindings = self.bindings_mut().iter_mut();
             let Some(binding) = bindings.find(|b| b.volume == volume.volume) else { continue };
             binding.seal = volume.seal;
             binding.stamp = binding.stamp.max(volume.stamp.unwrap_or_default());
@@ -428,7 +440,7 @@ impl SuperblockWriter {
 
     /// Voids all records of these volumes up to batch `last`.
     pub fn void(&mut self, volumes: impl Iterator<Item = Volume>, last: BatchSequence) {
-        let bindings = &mut self.contents.bindings;
+        let bindings = self.bindings_mut();
         for volume in volumes {
             for binding in bindings.iter_mut().filter(|b| b.volume == volume) {
                 (binding.distrusted, binding.voided) = (last, last);
@@ -482,7 +494,7 @@ impl SuperblockWriter {
             described;
         let (next, durable) = (batches.next_sequence(), commit.durable_batch());
         self.tail = regions.tail_wanted;
-        let c = &mut self.contents;
+        let c = self.contents.as_mut().expect("the log was formatted or recovered");
         c.generation = c.generation.next();
         c.tail_region = regions.tail_wanted;
         c.tail_batch = regions.tail_batch(next);

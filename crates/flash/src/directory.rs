@@ -149,7 +149,7 @@ impl Directories {
         }
         let number = regions.number(named.region_sequence);
         let header = DirectoryHeader {
-            uuid: io.uuid,
+            uuid: io.tier(),
             page: io.geometry.directory_start(number),
             epoch: named.epoch,
             region_sequence: named.region_sequence,

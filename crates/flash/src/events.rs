@@ -121,6 +121,7 @@ pub enum RecordEvent {
 
 /// The answer to a request to mark an extent or to void a block's records; see [`Event::Mark`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub enum MarkAnswer {
     /// On success, the extent is durably marked, and the block's record on flash is stale. The
     /// block may now be written directly, or a record with the data of its backing store appended:

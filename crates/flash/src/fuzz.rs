@@ -6,6 +6,7 @@ use crate::format::directory::{DirectoryHeader, RegionContents};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::Superblock;
 use crate::geometry::Geometry;
+use crate::identity::TierId;
 use crate::log::Log;
 use crate::types::{OnDamage, Options, Start};
 use forebay_effect::{Effect, Place};
@@ -28,13 +29,14 @@ pub const GEOMETRY: Geometry = Geometry {
 
 /// Runs every decoder on the same bytes.
 pub fn decode(bytes: &[u8]) {
-    let uuid = bytes.get(24..40).and_then(|b| b.try_into().ok()).unwrap_or([0; 16]);
+    let uuid = bytes.get(24..40).and_then(|b| TierId::from_bytes(b.try_into().ok()?));
+    let uuid = uuid.unwrap_or(TierId::new([1; 16]));
     let page = bytes.get(20..24).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
     let mut entries = Vec::new();
     let _ = Superblock::decode(bytes).map(|superblock| GEOMETRY.as_stored(&superblock));
-    let _ = RegionHeader::decode(bytes, &uuid, page);
-    let _ = BatchHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut entries);
-    let _ = DirectoryHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut RegionContents::default());
+    let _ = RegionHeader::decode(bytes, uuid, page);
+    let _ = BatchHeader::decode(bytes, uuid, page, &GEOMETRY, &mut entries);
+    let _ = DirectoryHeader::decode(bytes, uuid, page, &GEOMETRY, &mut RegionContents::default());
 }
 
 /// Checks and recovers a device that holds these bytes (followed by zeroes). Uses the stored

@@ -4,6 +4,7 @@
 use crate::events::Event;
 use crate::geometry::Geometry;
 use crate::granules::Granules;
+use crate::identity::TierId;
 use crate::operation::LogOperation;
 use crate::sabotage::Sabotage;
 use crate::types::LogStats;
@@ -21,7 +22,8 @@ pub(crate) const BATCH_BUFFERS: usize = 2;
 /// The shared state; see the module documentation.
 pub(crate) struct Io {
     pub geometry: Geometry,
-    pub uuid: [u8; 16],
+    /// Known once the log was formatted, or its superblock read.
+    pub uuid: Option<TierId>,
     /// The epoch of this run; valid once recovery has ended.
     pub epoch: u64,
     pub stats: LogStats,
@@ -42,7 +44,7 @@ impl Io {
     pub fn new(geometry: Geometry, buffer_sizes: Vec<usize>, events: usize) -> Io {
         Io {
             geometry,
-            uuid: [0; 16],
+            uuid: None,
             epoch: 0,
             stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
             sabotage: Sabotage::default(),
@@ -52,6 +54,15 @@ impl Io {
             events: VecDeque::with_capacity(events),
             segments: Vec::new(),
         }
+    }
+
+    /// The tier's UUID.
+    ///
+    /// # Panics
+    /// If it is not known yet: nothing else of the log is read or written before.
+    #[inline]
+    pub fn tier(&self) -> TierId {
+        self.uuid.expect("the superblock comes first")
     }
 
     pub fn leave_out_bytes(&mut self) {

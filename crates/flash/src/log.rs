@@ -443,7 +443,7 @@ impl Log {
     /// # Panics
     /// If records are to stop counting while some wait to be written.
     pub fn seal(&mut self, volumes: &[Sealed], ticket: u64) {
-        let stopped = matches!(self.phase, LogPhase::Closed) && self.superblock.contents.clean;
+        let stopped = matches!(self.phase, LogPhase::Closed) && self.superblock.is_clean();
         let refusal = if stopped { self.error } else { self.refusal() };
         if let Some(error) = refusal {
             self.io.tell(Event::Answer { ticket, kind: AnswerKind::Bound, result: Err(error) });

@@ -221,7 +221,7 @@ impl Recovery {
             let Some(&found) = live.in_cell(cell) else { continue };
             let LiveRecord { entry, sequence, region_sequence, .. } = found;
             let (key, position) = (entry.key, log.cells.position(entry.cell));
-            let clean = sequence <= self.superblock.clean_before
+            let clean = sequence <= self.superblock().clean_before
                 || self.trust.voids(key.volume(), sequence);
             let dirty = if clean { Granules::EMPTY } else { entry.dirty };
             let active = log.activity.contains(key);
@@ -241,8 +241,8 @@ impl Recovery {
             let record = Record { key, position, valid, dirty, checksum, sequence, adds: false };
             log.io.tell(Event::Start(StartEvent::Recovered(record)));
         }
-        let uuid = self.superblock.uuid;
-        log.cells.begin(&uuid, live.free());
+        let uuid = self.superblock().uuid;
+        log.cells.begin(uuid, live.free());
         self.end();
     }
 }

@@ -192,6 +192,7 @@ impl Placement {
 }
 
 /// The next step that the waiting appends allow.
+#[must_use]
 enum Next {
     /// No batch can be formed now.
     Nothing,

@@ -39,7 +39,7 @@ impl Recovery {
 
     /// Requests the next pages, or decides.
     fn probe_on(&mut self, log: &mut Restored) {
-        let end = self.superblock.tail_region + self.regions();
+        let end = self.superblock().tail_region + self.regions();
         while !self.probe_decided() && self.probe.region_sequence < end {
             let limit = self.batches_end(log, self.probe.region_sequence);
             let left = limit.saturating_sub(self.probe.page);
@@ -66,7 +66,7 @@ impl Recovery {
             let mut entries = core::mem::take(&mut self.spare);
             let header = BatchHeader::decode(
                 bytes,
-                &log.io.uuid,
+                log.io.tier(),
                 first + at,
                 &log.io.geometry,
                 &mut entries,

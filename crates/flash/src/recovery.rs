@@ -167,8 +167,8 @@ pub(crate) struct Recovery {
     pub how: HowToRecover,
     pub step: RecoveryStep,
     pub copies: SuperblockCopies,
-    /// The copy that was chosen.
-    pub superblock: Superblock,
+    /// The copy that was chosen, once both were read.
+    pub superblock: Option<Superblock>,
     /// Sabotage: whether batches of every epoch count.
     pub any_epoch: bool,
     pub trust: Trust,
@@ -240,7 +240,7 @@ impl Recovery {
             how,
             step: RecoveryStep::Superblocks { left: 2 },
             copies: SuperblockCopies::new(),
-            superblock: Superblock::default(),
+            superblock: None,
             any_epoch: false,
             trust: Trust::default(),
             scan: RegionScan {
@@ -278,13 +278,13 @@ impl Recovery {
 
     /// The region with this sequence, if it is on the device and counts.
     pub fn live(&self, sequence: RegionSequence) -> Option<&Scan> {
-        let tail = self.superblock.tail_region;
+        let tail = self.superblock().tail_region;
         let scan = &self.scan.regions[sequence.region(self.scan.regions.len() as u32).index()];
         let counts = scan.present
             && scan.sequence == sequence
             && (tail..tail + self.regions()).contains(&sequence)
             && (self.any_epoch
-                || epochs::accepts(&self.superblock.epochs, scan.first_batch, scan.epoch));
+                || epochs::accepts(&self.superblock().epochs, scan.first_batch, scan.epoch));
         counts.then_some(scan)
     }
 
@@ -300,14 +300,16 @@ impl Recovery {
         header.region_sequence == region_sequence
             && page + header.pages <= pages
             && (self.any_epoch
-                || epochs::accepts(&self.superblock.epochs, header.sequence, header.epoch))
+                || epochs::accepts(&self.superblock().epochs, header.sequence, header.epoch))
     }
 
     /// The progress.
     pub fn progress(&self) -> RecoveryProgress {
-        let tail = self.superblock.tail_region;
         RecoveryProgress {
-            regions_done: if self.scan.live == 0 { 0 } else { self.at.region_sequence - tail },
+            regions_done: match self.scan.live {
+                0 => 0,
+                _ => self.at.region_sequence - self.superblock().tail_region,
+            },
             regions: self.scan.live,
             records: self.report.records,
         }
@@ -354,7 +356,7 @@ impl Recovery {
 
     /// Ends the recovery: the log ends before the expected batch.
     pub fn end(&mut self) {
-        if self.known.generation > self.superblock.generation {
+        if self.known.generation > self.superblock().generation {
             return self.refuse_stale();
         }
         self.end = Some(End::Found);
@@ -406,19 +408,27 @@ impl Recovery {
             return Err(LogError::Geometry { what: "bound volumes", stored, expected });
         }
         log.io.geometry = g;
-        log.io.uuid = s.uuid;
-        log.cells.begin(&s.uuid, core::iter::empty());
+        log.io.uuid = Some(s.uuid);
+        log.cells.begin(s.uuid, core::iter::empty());
         *log.activity = Activity::new(&g, log.options.frames as usize);
         log.activity.load(&s.active);
-        self.report.uuid = s.uuid;
+        self.report.uuid = Some(s.uuid);
         self.report.clean = s.clean;
         self.scan.regions = vec![Scan::default(); g.regions as usize];
         self.any_epoch = log.io.sabotage.is(Bug::EpochsForgotten);
         (self.at.region_sequence, self.at.batch) = (s.tail_region, s.tail_batch);
         self.known.batch = s.synced;
         self.trust.learn(&s, &mut self.how, &mut self.report);
-        self.superblock = s;
+        self.superblock = Some(s);
         Ok(())
+    }
+
+    /// The superblock that was chosen.
+    ///
+    /// # Panics
+    /// Before both copies were read.
+    pub fn superblock(&self) -> &Superblock {
+        self.superblock.as_ref().expect("a recovery begins with the superblock")
     }
 
     fn read_regions(&mut self, log: &mut Restored) {
@@ -455,7 +465,7 @@ impl Recovery {
                 self.report.damage.repaired.push(log.io.geometry.region_start(region));
             }
         }
-        if self.known.generation > self.superblock.generation {
+        if self.known.generation > self.superblock().generation {
             return self.refuse_stale();
         }
         self.walk(log);
@@ -463,7 +473,7 @@ impl Recovery {
 
     /// Ends the recovery, because the newest superblock is lost: the start of the log is unknown.
     fn refuse_stale(&mut self) {
-        let (found, known) = (self.superblock.generation, self.known.generation);
+        let (found, known) = (self.superblock().generation, self.known.generation);
         self.refuse(LogError::SuperblockStale { found, known });
     }
 
@@ -472,9 +482,9 @@ impl Recovery {
         let page = log.io.geometry.region_start(region);
         let (first, second) = log.io.buffers[buffer].split_at(log.io.geometry.page_size as usize);
         let mut scan = Scan::default();
-        let header = RegionHeader::decode(first, &log.io.uuid, page);
+        let header = RegionHeader::decode(first, log.io.tier(), page);
         let batch =
-            BatchHeader::decode(second, &log.io.uuid, page + 1, &log.io.geometry, &mut self.spare);
+            BatchHeader::decode(second, log.io.tier(), page + 1, &log.io.geometry, &mut self.spare);
         if header == Err(FormatError::Misplaced) || batch == Err(FormatError::Misplaced) {
             self.report.damage.misplaced.push(page);
         }

@@ -18,6 +18,7 @@ use core::ops::{Range, RangeInclusive};
 use crate::commit::{Commit, SuperblockWriter};
 use crate::events::Event;
 use crate::geometry::Geometry;
+use crate::identity::TierId;
 use crate::io::Io;
 use crate::key::{BlockKey, Position, RegionIndex};
 use crate::sabotage::Bug;
@@ -79,8 +80,8 @@ pub(crate) struct Regions {
 }
 
 /// The checksum from which the seeds of a region's payloads are continued.
-pub(crate) fn region_seed(uuid: &[u8; 16], sequence: RegionSequence, epoch: u64) -> u32 {
-    let crc = crc32c::crc32c(uuid);
+pub(crate) fn region_seed(uuid: TierId, sequence: RegionSequence, epoch: u64) -> u32 {
+    let crc = crc32c::crc32c(uuid.bytes());
     let crc = crc32c::crc32c_append(crc, &sequence.0.to_le_bytes());
     crc32c::crc32c_append(crc, &epoch.to_le_bytes())
 }
@@ -248,7 +249,7 @@ impl Regions {
         &mut self,
         pages: u32,
         sequence: BatchSequence,
-        uuid: &[u8; 16],
+        uuid: TierId,
         epoch: u64,
     ) -> (RegionSequence, u32, bool) {
         let opens = !self.open;
@@ -418,11 +419,11 @@ mod tests {
         for sequence in (1..=3).map(BatchSequence) {
             assert!(regions.leaves_last(), "batch {sequence}");
             assert!(regions.room(8, sequence.previous(), false).is_some());
-            regions.take(8, sequence, &[1; 16], 1);
+            regions.take(8, sequence, TierId::new([1; 16]), 1);
         }
         assert_eq!(regions.free(), 1);
         assert!(regions.leaves_last(), "the open region still has one page free");
-        regions.take(1, BatchSequence(4), &[1; 16], 1);
+        regions.take(1, BatchSequence(4), TierId::new([1; 16]), 1);
         assert!(!regions.leaves_last(), "the next page would open the last region");
     }
 }

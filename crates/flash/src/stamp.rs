@@ -223,6 +223,8 @@ pub(crate) fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::geometry::Geometry;
+    use crate::identity::{StoreId, TierId};
 
     fn store(number: u64, seen: u64, generation: u64, whole: bool) -> StoreStamp {
         let stamp = Stamp {
@@ -238,7 +240,8 @@ mod tests {
     fn an_older_copy_of_either_is_told_from_one_that_fits() {
         use {Older::*, Verdict::*};
         let (end, generation) = (BatchSequence(20), SuperblockGeneration(5));
-        let noted = Binding { stamp: StampNumber(7), ..Binding::new(Volume(0), [1; 16], 1) };
+        let noted =
+            Binding { stamp: StampNumber(7), ..Binding::new(Volume(0), StoreId::new([1; 16]), 1) };
         // The number of the stamp, and the batch and the generation that it has seen. Then the
         // verdicts on a store that is complete, on one that may be completed, and on any other;
         // last, the verdicts of a start that accepts older stores.
@@ -286,8 +289,10 @@ mod tests {
 
     #[test]
     fn the_log_owes_nothing_to_a_store_that_is_released_and_not_older() {
-        let noted = Binding { stamp: StampNumber(7), ..Binding::new(Volume(0), [1; 16], 1) };
-        let superblock = Superblock { bindings: vec![noted], ..Superblock::default() };
+        let noted =
+            Binding { stamp: StampNumber(7), ..Binding::new(Volume(0), StoreId::new([1; 16]), 1) };
+        let geometry = Geometry::for_device(1 << 30, 4096).expect("a usual device");
+        let superblock = Superblock::of_new_log(TierId::new([2; 16]), vec![noted], &geometry);
         let released = |number| StoreStamp { released: true, ..store(number, 0, 0, true) };
         assert!(released(7).is_released(&superblock) && released(8).is_released(&superblock));
         assert!(!released(6).is_released(&superblock), "what it had later, the log has of it");

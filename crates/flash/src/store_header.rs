@@ -16,6 +16,30 @@
 //! | [`Withdraw`] | a quiesce ends | *dirty* as this run needs it, no fingerprint | nothing | the log drops its note; clients continue |
 //! | [`Release`] | the store is given away, offline | *released*; the store must not be dirty | nothing | others use the store |
 //!
+//! Which changes may follow each other, in one process, is a matter of the header's phase:
+//!
+//! | phase | change | next phase |
+//! | --- | --- | --- |
+//! | `Found` | `Announce` | `Announced` |
+//! | `Found` | `Open` | `Open` |
+//! | `Found` | `Stamp` | `Found` |
+//! | `Found` | `Release` | `Found` |
+//! | `Announced` | `Retract` | `Found` |
+//! | `Announced` | `Open` | `Open` |
+//! | `Announced` | `Stamp` | `Announced` |
+//! | `Open` | `Stamp` | `Open` |
+//! | `Open` | `MarkDirty` | `Open` |
+//! | `Open` | `Leave` | `Left` |
+//! | `Open` | `Withdraw` | `Open` |
+//! | `Left` | `Stamp` | `Left` |
+//! | `Left` | `MarkDirty` | `Left` |
+//! | `Left` | `Leave` | `Left` |
+//! | `Left` | `Withdraw` | `Open` |
+//!
+//! Any other change is a bug, and panics. A start without a flash tier announces nothing, nor need a driver
+//! whose stores have one tier for ever. A change whose write fails leaves the phase as it is, so a header may
+//! be withdrawn that was not left, and one that cannot be withdrawn stays left while other volumes continue.
+//!
 //! These rules guarantee at every instant, also between two writes:
 //! - While the flash tier has newer data than the store, the header says *dirty* and names that
 //!   tier.
@@ -33,6 +57,7 @@
 //! [`Release`]: HeaderChange::Release
 
 use crate::format::SEQUENCE_MAX;
+use crate::identity::{Fingerprint, TierId};
 use crate::sequence::{BatchSequence, StampNumber};
 use crate::stamp::{Stamp, StoreStamp};
 use core::ops::{Deref, RangeInclusive};
@@ -45,8 +70,8 @@ pub struct HeaderFields {
     pub update: u64,
     /// Number of times that the store was opened.
     pub generation: u64,
-    /// The flash tier that the store belongs to; zeroes for none.
-    pub flash_uuid: [u8; 16],
+    /// The flash tier that the store belongs to.
+    pub flash_uuid: Option<TierId>,
     /// The epoch of that tier when the store was last opened with it.
     pub flash_epoch: u64,
     /// Bytes of data, which the fingerprint covers.
@@ -58,12 +83,43 @@ pub struct HeaderFields {
     /// Whether the store was given away, or is used without its failed flash tier: no cached data
     /// of it counts.
     pub released: bool,
-    /// The fingerprint of the contents as they were left, in the driver's format; zeroes for none.
-    pub fingerprint: [u8; 16],
+    /// The fingerprint of the contents as they were left, if they were.
+    pub fingerprint: Option<Fingerprint>,
     /// The newest stamp.
     pub stamp: Stamp,
     /// The number of that stamp, which the log notes.
     pub stamp_number: StampNumber,
+}
+
+/// How far the present process has come with the use of a store. See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum HeaderPhase {
+    /// The header is new, or as another process left it.
+    #[default]
+    Found,
+    /// A start is announced.
+    Announced,
+    /// The machine serves requests.
+    Open,
+    /// Others may use the store: the machine has stopped, or its clients are held back.
+    Left,
+}
+
+impl HeaderPhase {
+    /// The phase after a change; `None` if the change is not possible in this phase.
+    fn after(self, change: &HeaderChange) -> Option<HeaderPhase> {
+        Some(match (self, change) {
+            (Self::Found, HeaderChange::Announce { .. }) => Self::Announced,
+            (Self::Announced, HeaderChange::Retract { .. }) => Self::Found,
+            (Self::Found | Self::Announced, HeaderChange::Open { .. }) => Self::Open,
+            (_, HeaderChange::Stamp { .. }) => self,
+            (Self::Open | Self::Left, HeaderChange::MarkDirty) => self,
+            (Self::Open | Self::Left, HeaderChange::Leave { .. }) => Self::Left,
+            (Self::Open | Self::Left, HeaderChange::Withdraw { .. }) => Self::Open,
+            (Self::Found, HeaderChange::Release) => Self::Found,
+            _ => return None,
+        })
+    }
 }
 
 /// A header. Its fields can be read, and change only by a [`HeaderChange`].
@@ -73,6 +129,8 @@ pub struct StoreHeader {
     /// Whether the store is an older copy of itself that no start has accepted yet. The header's
     /// bytes do not tell: a start compares them with the log.
     older: bool,
+    /// The bytes do not say this either: each process begins anew.
+    phase: HeaderPhase,
 }
 
 /// A change of a header. Each takes one write.
@@ -81,7 +139,7 @@ pub enum HeaderChange {
     /// A start is about to use the store with this flash tier.
     Announce {
         /// The tier.
-        tier: [u8; 16],
+        tier: TierId,
         /// The epoch that the tier is about to begin.
         epoch: u64,
         /// Whether the fingerprint stays, because it shows that others have used the store and the
@@ -95,8 +153,8 @@ pub enum HeaderChange {
     },
     /// The machine is about to serve requests.
     Open {
-        /// The flash tier; zeroes for none.
-        tier: [u8; 16],
+        /// The flash tier, if there is one.
+        tier: Option<TierId>,
         /// The epoch of the tier; 0 without one.
         epoch: u64,
         /// The number of the stamp that the log has noted.
@@ -124,8 +182,8 @@ pub enum HeaderChange {
         whole: bool,
         /// Whether cached data no longer counts.
         released: bool,
-        /// The fingerprint of the contents; zeroes for none.
-        fingerprint: [u8; 16],
+        /// The fingerprint of the contents, if a flash tier may need it.
+        fingerprint: Option<Fingerprint>,
         /// Bytes of data.
         data_bytes: u64,
         /// A new stamp.
@@ -152,7 +210,7 @@ impl StoreHeader {
     /// The header of a store that had none, with this many bytes of data.
     pub fn new(data_bytes: u64) -> StoreHeader {
         let fields = HeaderFields { data_bytes, ..HeaderFields::default() };
-        StoreHeader { fields, older: false }
+        StoreHeader { fields, older: false, phase: HeaderPhase::Found }
     }
 
     /// A header as it was read.
@@ -175,24 +233,27 @@ impl StoreHeader {
                 return Err(name);
             }
         }
-        Ok(StoreHeader { fields, older: false })
+        Ok(StoreHeader { fields, older: false, phase: HeaderPhase::Found })
     }
 
     /// The header after this change, to be written.
     ///
     /// # Panics
-    /// If a dirty store is given away.
+    /// If the change is not possible in the header's phase, or gives a dirty store away.
     #[must_use]
     pub fn after(&self, change: &HeaderChange) -> StoreHeader {
+        let Some(phase) = self.phase.after(change) else {
+            panic!("{change:?} is not possible in the phase {:?}", self.phase);
+        };
         let mut next = *self;
         match *change {
             HeaderChange::Announce { tier, epoch, keeps_fingerprint } => {
                 // The other tier was found to have no newer data, or its data was given up.
-                next.fields.dirty &= self.flash_uuid == tier;
-                next.bind(tier);
+                next.fields.dirty &= self.flash_uuid == Some(tier);
+                next.bind(Some(tier));
                 (next.fields.flash_epoch, next.fields.opening) = (epoch, true);
                 if !keeps_fingerprint {
-                    next.fields.fingerprint = [0; 16];
+                    next.fields.fingerprint = None;
                 }
             }
             HeaderChange::Retract { former } => {
@@ -210,7 +271,7 @@ impl StoreHeader {
                 next.fields.flash_epoch = epoch;
                 next.fields.generation += 1;
                 (next.fields.dirty, next.fields.released) = (dirty, released);
-                (next.fields.opening, next.fields.fingerprint) = (false, [0; 16]);
+                (next.fields.opening, next.fields.fingerprint) = (false, None);
             }
             HeaderChange::Stamp { stamp, release } => {
                 next.take_stamp(stamp);
@@ -228,7 +289,7 @@ impl StoreHeader {
                 next.take_stamp(stamp);
             }
             HeaderChange::Withdraw { dirty } => {
-                (next.fields.dirty, next.fields.fingerprint) = (dirty, [0; 16]);
+                (next.fields.dirty, next.fields.fingerprint) = (dirty, None);
             }
             HeaderChange::Release => {
                 assert!(!self.dirty, "newer data of the store is on its flash tier");
@@ -236,14 +297,21 @@ impl StoreHeader {
             }
         }
         next.fields.update += 1;
+        next.phase = phase;
         next
     }
 
-    /// Whether the change would alter nothing but the number of the update.
-    pub fn says(&self, change: &HeaderChange) -> bool {
+    /// The header after this change, if the change would alter nothing but the number of the update.
+    pub fn after_unwritten(&self, change: &HeaderChange) -> Option<StoreHeader> {
         let mut next = self.after(change);
         next.fields.update = self.update;
-        next == *self
+        (next.fields == self.fields).then_some(next)
+    }
+
+    /// The header as the next process finds it, if this one ends.
+    #[must_use]
+    pub fn found_again(&self) -> StoreHeader {
+        StoreHeader { older: false, phase: HeaderPhase::Found, ..*self }
     }
 
     /// Notes that writing `next` has failed. The write may still have reached the store, so no
@@ -271,7 +339,7 @@ impl StoreHeader {
     }
 
     /// Binds the store to a tier. A stamp of another tier no longer counts.
-    fn bind(&mut self, tier: [u8; 16]) {
+    fn bind(&mut self, tier: Option<TierId>) {
         let fields = &mut self.fields;
         if fields.flash_uuid != tier {
             (fields.flash_uuid, fields.stamp) = (tier, Stamp::default());

@@ -2,6 +2,7 @@
 
 use crate::binding::Binding;
 use crate::granules::Granules;
+use crate::identity::TierId;
 use crate::key::{BlockKey, Position};
 use crate::layout::Layout;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
@@ -66,7 +67,7 @@ pub enum Start {
     /// Write an empty log. The old contents are lost once `Ready` is emitted.
     Format {
         /// Random UUID of the new log.
-        uuid: [u8; 16],
+        uuid: TierId,
         /// Volumes bound from the start.
         bindings: Vec<Binding>,
     },
@@ -237,8 +238,8 @@ pub struct RecoveryProgress {
 /// The results of a start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
-    /// UUID of the log.
-    pub uuid: [u8; 16],
+    /// UUID of the log, if its superblock could be used.
+    pub uuid: Option<TierId>,
     /// Whether the last run stopped cleanly.
     pub clean: bool,
     /// The epoch of this run.

@@ -104,7 +104,7 @@ impl Recovery {
         let bytes = &log.io.buffers[self.buffers.header()][from..from + page_size];
         let found = BatchHeader::decode(
             bytes,
-            &log.io.uuid,
+            log.io.tier(),
             page,
             &log.io.geometry,
             &mut self.current.entries,
@@ -158,7 +158,7 @@ impl Recovery {
             *region = Region {
                 sequence: self.at.region_sequence,
                 first_batch: header.sequence,
-                seed: region_seed(&log.io.uuid, self.at.region_sequence, header.epoch),
+                seed: region_seed(log.io.tier(), self.at.region_sequence, header.epoch),
                 ..Region::default()
             };
         }
@@ -262,7 +262,7 @@ impl Recovery {
             // An older copy of the store has the records up to this batch.
             let lacks = self.trust.lacks(key.volume());
             let has = lacks.is_some_and(|has| header.sequence <= has);
-            let clean = header.sequence <= self.superblock.clean_before || voided || has;
+            let clean = header.sequence <= self.superblock().clean_before || voided || has;
             let dirty = if clean { Granules::EMPTY } else { entry.dirty };
             let record = entry.kind == EntryKind::Data || !dirty.is_empty();
             let active = record && log.activity.contains(key);

@@ -7,7 +7,7 @@ use forebay_block::Volume;
 use forebay_effect::Frame;
 use forebay_flash::{
     AnswerKind, Append, Binding, DirectoryCounts, Event, Geometry, Granules, Options, RecordEvent,
-    RegionIndex, Start, StartEvent,
+    RegionIndex, Start, StartEvent, StoreId, TierId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -437,7 +437,7 @@ fn the_same_holds_for_other_geometries() {
 /// recovery, with every fate of every write at risk; then a third recovery.
 #[test]
 fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
-    let binding = |generation| Binding::new(Volume(1), [9; 16], generation);
+    let binding = |generation| Binding::new(Volume(1), StoreId::new([9; 16]), generation);
     let mut cuts = 0;
     for first in 0.. {
         let mut rig = Rig::formatted(tiny(), options());
@@ -521,7 +521,7 @@ fn a_stop_during_a_start_ends_it_and_keeps_everything() {
 fn a_format_cut_short_leaves_the_former_log_or_the_new_one() {
     // Large enough to contain some of the possible places of second copies.
     let geometry = Geometry { regions: 8, ..tiny() };
-    let (former, new) = (*b"0123456789abcdef", [7; 16]);
+    let (former, new) = (TierId::new(*b"0123456789abcdef"), TierId::new([7; 16]));
     let mut rig = Rig::formatted(geometry, options());
     rig.append(0, key(0), 1, true);
     rig.log.sync(0);
@@ -539,12 +539,15 @@ fn a_format_cut_short_leaves_the_former_log_or_the_new_one() {
             let Some(Event::Start(StartEvent::Ready(report))) = events.last() else {
                 panic!("{first}: {events:?}")
             };
-            let records = if report.uuid == former { 1 } else { 0 };
+            let records = if report.uuid == Some(former) { 1 } else { 0 };
             assert_eq!(events.len(), records + 1, "{first}, fates {fates}: {events:?}");
-            assert!(report.uuid == former || report.uuid == new);
+            assert!(report.uuid == Some(former) || report.uuid == Some(new));
             // (The first superblock takes a write and a sync.)
-            assert!(report.uuid == new || first < 2, "{first}, fates {fates}: the former log");
-            found[usize::from(report.uuid == new)] += 1;
+            assert!(
+                report.uuid == Some(new) || first < 2,
+                "{first}, fates {fates}: the former log"
+            );
+            found[usize::from(report.uuid == Some(new))] += 1;
         }
         if rig.under_way() == 0 {
             break;

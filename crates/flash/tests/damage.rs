@@ -6,7 +6,7 @@ use forebay_effect::IoError;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
     Binding, Damage, Event, Geometry, LogError, OnDamage, Options, RecoveryReport, Start,
-    StartEvent, SuperblockGeneration,
+    StartEvent, StoreId, SuperblockGeneration, TierId,
 };
 
 const PAGE: usize = 4096;
@@ -172,7 +172,8 @@ fn an_unreadable_superblock_copy_is_made_good_and_written_before_the_other() {
 #[test]
 fn pages_of_a_superblock_copy_that_are_not_in_use_need_not_be_readable() {
     // A table of 50 volumes takes a second page.
-    let bindings = |n| (0..n).map(|v| Binding::new(Volume(v), [1; 16], 1)).collect::<Vec<_>>();
+    let bindings =
+        |n| (0..n).map(|v| Binding::new(Volume(v), StoreId::new([1; 16]), 1)).collect::<Vec<_>>();
     let geometry = Geometry { superblock_pages: 3, ..tiny() };
     for (volumes, used) in [(2, 1), (50, 2)] {
         let mut rig = Rig::formatted(geometry, options());
@@ -480,7 +481,7 @@ fn misdirected_and_foreign_batches_are_not_taken() {
     assert!(damage(&outcome).is_harmless());
     // Another UUID for the same log, and its regions under this superblock.
     let mut other = Rig::new(tiny(), options(), Flash::new(tiny().device_bytes()));
-    other.log.start(Start::Format { uuid: [7; 16], bindings: Vec::new() });
+    other.log.start(Start::Format { uuid: TierId::new([7; 16]), bindings: Vec::new() });
     other.settle();
     for n in 0..4 {
         other.append(n, key(n), 9, true);

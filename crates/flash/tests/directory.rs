@@ -5,7 +5,7 @@ use forebay_effect::{Effect, Frame};
 use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::{
     Append, Event, Geometry, Granules, LogError, OnDamage, Options, RecordEvent, RecoveryProgress,
-    RecoveryReport, RegionIndex, RegionSequence, Start, StartEvent,
+    RecoveryReport, RegionIndex, RegionSequence, Start, StartEvent, TierId,
 };
 
 const PAGE: usize = 4096;
@@ -260,7 +260,7 @@ fn a_check_holds_directories_against_headers() {
         let mut contents = RegionContents::default();
         let page = geometry().directory_start(RegionIndex(1));
         let bytes = flash.current[at..at + PAGE].to_vec();
-        let uuid = b"0123456789abcdef";
+        let uuid = TierId::new(*b"0123456789abcdef");
         let header = DirectoryHeader::decode(&bytes, uuid, page, &geometry(), &mut contents);
         match change {
             0 => contents.entries[3].checksum ^= 1,

@@ -9,12 +9,12 @@ use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::{Superblock, bindings_max};
 use forebay_flash::{
     BatchSequence, Binding, BlockKey, EpochStart, Event, Geometry, Granules, RecordEvent,
-    RegionSequence, StampNumber, Start, StartEvent, SuperblockGeneration,
+    RegionSequence, StampNumber, Start, StartEvent, StoreId, SuperblockGeneration, TierId,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-const UUID: [u8; 16] = *b"0123456789abcdef";
+const UUID: TierId = TierId::new(*b"0123456789abcdef");
 
 fn epoch_start(first_batch: u64, epoch: u64) -> EpochStart {
     EpochStart { first_batch: BatchSequence(first_batch), epoch }
@@ -47,7 +47,7 @@ fn superblock() -> Superblock {
             voided: BatchSequence(0x1A),
             logged: StampNumber(0x1B),
             size: 0x1C << 9,
-            ..Binding::new(Volume(7), [0xAB; 16], 0x17)
+            ..Binding::new(Volume(7), StoreId::new([0xAB; 16]), 0x17)
         }],
     }
 }
@@ -148,6 +148,14 @@ fn page_of(lines: &[&str]) -> [u8; 4096] {
     page
 }
 
+/// Makes the checksum of a structure right again, which covers all its bytes.
+fn write_checksum(bytes: &mut [u8]) {
+    let crc = crc32c::crc32c(&bytes[..16]);
+    let crc = crc32c::crc32c_append(crc, &[0; 4]);
+    let crc = crc32c::crc32c_append(crc, &bytes[20..]);
+    bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+}
+
 #[test]
 fn a_superblock_has_these_bytes() {
     let mut page = [0xFF; 4096];
@@ -227,8 +235,10 @@ fn a_superblock_of_version_1_is_read_as_one_that_was_never_sealed() {
         "  c0 17000000000000000000000000000000",
     ];
     let page = page_of(&lines);
-    let old =
-        Superblock { bindings: vec![Binding::new(Volume(7), [0xAB; 16], 0x17)], ..superblock() };
+    let old = Superblock {
+        bindings: vec![Binding::new(Volume(7), StoreId::new([0xAB; 16]), 0x17)],
+        ..superblock()
+    };
     assert_eq!(Superblock::decode(&page), Ok(old));
 }
 
@@ -260,7 +270,7 @@ fn headers_of_version_2_are_read_as_those_of_regions_without_directories() {
         "  40 15000000000000001600000000000000",
     ]);
     let old = RegionHeader { directory_pages: 0, ..region() };
-    assert_eq!(RegionHeader::decode(&page, &UUID, 12), Ok(old));
+    assert_eq!(RegionHeader::decode(&page, UUID, 12), Ok(old));
     let page = page_of(&[
         "  00 4642415443480d0a0200020000100000",
         "  10 433673720d0000003031323334353637",
@@ -274,7 +284,7 @@ fn headers_of_version_2_are_read_as_those_of_regions_without_directories() {
     ]);
     let (header, entries) = batch();
     let mut found = Vec::new();
-    assert_eq!(BatchHeader::decode(&page, &UUID, 13, &tiny(), &mut found), Ok(header));
+    assert_eq!(BatchHeader::decode(&page, UUID, 13, &tiny(), &mut found), Ok(header));
     assert_eq!(found, entries[..2], "nothing was lost then");
 }
 
@@ -309,9 +319,22 @@ fn a_region_header_has_these_bytes() {
             "  40 15000000000000001600000000000000",
         ]
     );
-    assert_eq!(RegionHeader::decode(&page, &UUID, 12), Ok(region()));
-    assert_eq!(RegionHeader::decode(&page, &UUID, 13), Err(FormatError::Misplaced));
-    assert_eq!(RegionHeader::decode(&page, &[0; 16], 12), Err(FormatError::Foreign));
+    assert_eq!(RegionHeader::decode(&page, UUID, 12), Ok(region()));
+    assert_eq!(RegionHeader::decode(&page, UUID, 13), Err(FormatError::Misplaced));
+    assert_eq!(RegionHeader::decode(&page, TierId::new([1; 16]), 12), Err(FormatError::Foreign));
+}
+
+#[test]
+fn zeroes_are_the_uuid_of_no_tier() {
+    let mut page = [0xFF; 4096];
+    region().encode(&mut page);
+    page[24..40].fill(0);
+    write_checksum(&mut page);
+    assert_eq!(RegionHeader::decode(&page, UUID, 12), Err(FormatError::Foreign));
+    superblock().encode(&mut page);
+    page[24..40].fill(0);
+    write_checksum(&mut page);
+    assert_eq!(Superblock::decode(&page), Err(FormatError::Invalid("UUID")));
 }
 
 #[test]
@@ -335,7 +358,7 @@ fn a_batch_header_has_these_bytes() {
         ]
     );
     let mut found = Vec::new();
-    assert_eq!(BatchHeader::decode(&page, &UUID, 13, &tiny(), &mut found), Ok(header));
+    assert_eq!(BatchHeader::decode(&page, UUID, 13, &tiny(), &mut found), Ok(header));
     assert_eq!(found, entries);
 }
 
@@ -360,13 +383,13 @@ fn a_directory_has_these_bytes() {
         ]
     );
     let mut found = RegionContents::default();
-    assert_eq!(DirectoryHeader::decode(&page, &UUID, 20, &tiny(), &mut found), Ok(header));
+    assert_eq!(DirectoryHeader::decode(&page, UUID, 20, &tiny(), &mut found), Ok(header));
     assert_eq!(found, contents);
     let decode = |uuid, number| {
         DirectoryHeader::decode(&page, uuid, number, &tiny(), &mut RegionContents::default())
     };
-    assert_eq!(decode(&UUID, 21), Err(FormatError::Misplaced));
-    assert_eq!(decode(&[0; 16], 20), Err(FormatError::Foreign));
+    assert_eq!(decode(UUID, 21), Err(FormatError::Misplaced));
+    assert_eq!(decode(TierId::new([1; 16]), 20), Err(FormatError::Foreign));
 }
 
 #[test]
@@ -377,7 +400,7 @@ fn a_directory_that_does_not_add_up_is_refused() {
         change(&mut contents);
         header.encode(&contents, 4096, &mut page);
         let mut found = RegionContents::default();
-        DirectoryHeader::decode(&page, &UUID, 20, &tiny(), &mut found).err()
+        DirectoryHeader::decode(&page, UUID, 20, &tiny(), &mut found).err()
     };
     let wrong = |what| Some(FormatError::Invalid(what));
     assert_eq!(decode(&|_| {}), None);
@@ -502,10 +525,10 @@ proptest! {
         }
         let mut entries = Vec::new();
         prop_assert!(Superblock::decode(&bytes).is_err());
-        prop_assert!(RegionHeader::decode(&bytes, &UUID, 12).is_err());
-        prop_assert!(BatchHeader::decode(&bytes, &UUID, 12, &tiny(), &mut entries).is_err());
+        prop_assert!(RegionHeader::decode(&bytes, UUID, 12).is_err());
+        prop_assert!(BatchHeader::decode(&bytes, UUID, 12, &tiny(), &mut entries).is_err());
         let mut contents = RegionContents::default();
-        prop_assert!(DirectoryHeader::decode(&bytes, &UUID, 12, &tiny(), &mut contents).is_err());
+        prop_assert!(DirectoryHeader::decode(&bytes, UUID, 12, &tiny(), &mut contents).is_err());
     }
 
     #[test]
@@ -520,19 +543,16 @@ proptest! {
         bytes[8..10].copy_from_slice(&[1, 0]);
         bytes[10..12].copy_from_slice(&small.to_le_bytes());
         bytes[12..16].copy_from_slice(&length.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..16]);
-        let crc = crc32c::crc32c_append(crc, &[0; 4]);
-        let crc = crc32c::crc32c_append(crc, &bytes[20..]);
-        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        write_checksum(&mut bytes);
         let mut entries = Vec::new();
         let _ = Superblock::decode(&bytes);
-        let _ = RegionHeader::decode(&bytes, &UUID, 12);
-        let _ = BatchHeader::decode(&bytes, &UUID, 12, &tiny(), &mut entries);
+        let _ = RegionHeader::decode(&bytes, UUID, 12);
+        let _ = BatchHeader::decode(&bytes, UUID, 12, &tiny(), &mut entries);
         let mut contents = RegionContents::default();
         if bytes.len() >= 40 {
-            let (uuid, page) = (bytes[24..40].try_into().unwrap(), bytes[20..24].try_into());
-            let page = u32::from_le_bytes(page.unwrap());
-            let _ = DirectoryHeader::decode(&bytes, &uuid, page, &tiny(), &mut contents);
+            let uuid = TierId::from_bytes(bytes[24..40].try_into().unwrap()).unwrap_or(UUID);
+            let page = u32::from_le_bytes(bytes[20..24].try_into().unwrap());
+            let _ = DirectoryHeader::decode(&bytes, uuid, page, &tiny(), &mut contents);
         }
     }
 
@@ -550,9 +570,9 @@ proptest! {
         }
         let mut found = Vec::new();
         prop_assert!(Superblock::decode(&pages[0]).is_err());
-        prop_assert!(RegionHeader::decode(&pages[1], &UUID, 12).is_err());
-        prop_assert!(BatchHeader::decode(&pages[2], &UUID, 13, &tiny(), &mut found).is_err());
+        prop_assert!(RegionHeader::decode(&pages[1], UUID, 12).is_err());
+        prop_assert!(BatchHeader::decode(&pages[2], UUID, 13, &tiny(), &mut found).is_err());
         let mut found = RegionContents::default();
-        prop_assert!(DirectoryHeader::decode(&pages[3], &UUID, 20, &tiny(), &mut found).is_err());
+        prop_assert!(DirectoryHeader::decode(&pages[3], UUID, 20, &tiny(), &mut found).is_err());
     }
 }

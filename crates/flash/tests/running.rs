@@ -5,7 +5,7 @@ use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
 use forebay_flash::{
     AnswerKind, Append, BatchSequence, Binding, Event, Granules, MarkAnswer, Position, Record,
-    RecordEvent, RegionIndex, Start, StartEvent,
+    RecordEvent, RegionIndex, Start, StartEvent, StoreId,
 };
 
 fn tickets(events: &[Event]) -> Vec<u64> {
@@ -471,7 +471,7 @@ fn a_tombstone_takes_no_payload() {
 #[test]
 fn records_are_void_only_once_both_copies_of_the_superblock_say_so() {
     let mut rig = Rig::formatted(tiny(), options());
-    rig.log.bind(vec![Binding::new(Volume(1), [1; 16], 1)], 0);
+    rig.log.bind(vec![Binding::new(Volume(1), StoreId::new([1; 16]), 1)], 0);
     rig.append(0, key(0), 1, true);
     rig.settle();
     // The log fails; then all its data is destaged to the store.

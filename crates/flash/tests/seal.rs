@@ -5,13 +5,13 @@ use forebay_block::Volume;
 use forebay_effect::Frame;
 use forebay_flash::{
     AnswerKind, Append, BlockKey, Event, Geometry, Granules, RecoveryReport, Sealed, Start,
-    StartEvent,
+    StartEvent, StoreId,
 };
 
 /// Binds volumes 1 and 2; [`key`] names blocks of the former.
 fn bound(geometry: Geometry) -> Rig {
     let mut rig = Rig::formatted(geometry, options());
-    let binding = |n: u8| forebay_flash::Binding::new(Volume(n.into()), [n; 16], 1);
+    let binding = |n: u8| forebay_flash::Binding::new(Volume(n.into()), StoreId::new([n; 16]), 1);
     rig.log.bind(vec![binding(1), binding(2)], 0);
     rig.settle();
     rig

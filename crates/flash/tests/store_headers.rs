@@ -4,7 +4,9 @@
 //! Header writes may fail, and the header may then be on the store or not. All headers that a crash
 //! could leave are checked after every step, and while each write is in flight.
 
-use forebay_flash::{FIRST_EPOCH, HeaderChange, Stamp, StampNumber, StoreHeader};
+use forebay_flash::{
+    FIRST_EPOCH, Fingerprint, HeaderChange, Stamp, StampNumber, StoreHeader, TierId,
+};
 use proptest::prelude::*;
 
 /// What the driver is doing now.
@@ -15,7 +17,7 @@ enum Phase {
     /// epoch to come. `given_up`: newer data on the present tier was given up.
     Announced {
         former: StoreHeader,
-        tier: ([u8; 16], u64),
+        tier: (TierId, u64),
         given_up: bool,
     },
     /// The tier has begun its epoch.
@@ -33,7 +35,7 @@ struct Model {
     /// Every header that may be on the store.
     on_store: Vec<StoreHeader>,
     /// The tier's identity and epoch.
-    tier: ([u8; 16], u64),
+    tier: (Option<TierId>, u64),
     /// The stamp number that the log has noted.
     noted: StampNumber,
     /// The tier has newer data than the store, and the user has not given it up.
@@ -63,13 +65,18 @@ impl Model {
             phase: Phase::Off,
             header,
             on_store: vec![header],
-            tier: ([0; 16], 0),
+            tier: (None, 0),
             noted: StampNumber::NONE,
             newer: false,
             marks_dirty: false,
             failed: false,
             passes: false,
         }
+    }
+
+    /// Number of tiers so far: each has the next number as its identity.
+    fn formats(&self) -> u8 {
+        self.tier.0.map_or(0, |tier| tier.bytes()[0])
     }
 
     /// Checks every header that a crash could leave now.
@@ -88,7 +95,7 @@ impl Model {
                 prop_assert!(!header.opening, "another epoch would be accepted: {seen}");
             }
             if self.phase == Phase::Serving {
-                prop_assert_eq!(header.fingerprint, [0; 16], "the store changes: {}", seen);
+                prop_assert_eq!(header.fingerprint, None, "the store changes: {}", seen);
             }
         }
         Ok(())
@@ -112,7 +119,7 @@ impl Model {
     /// The process ends, and the next start finds one of the possible headers.
     fn crash(&mut self, one: bool) {
         let last = self.on_store.len() - 1;
-        self.header = self.on_store[if one { last } else { 0 }];
+        self.header = self.on_store[if one { last } else { 0 }].found_again();
         (self.phase, self.on_store) = (Phase::Off, vec![self.header]);
     }
 
@@ -121,7 +128,7 @@ impl Model {
     }
 
     fn leave(&self, whole: bool, released: bool) -> HeaderChange {
-        let (fingerprint, data_bytes) = ([7; 16], self.header.data_bytes);
+        let (fingerprint, data_bytes) = (Some(Fingerprint::of_hash(7)), self.header.data_bytes);
         HeaderChange::Leave { whole, released, fingerprint, data_bytes, stamp: self.stamp() }
     }
 
@@ -139,8 +146,8 @@ impl Model {
                 // (A format gives up dirty data only if the user demands it.)
                 let formats = !ours || one && (!self.header.dirty || other);
                 let tier = match formats {
-                    true => ([self.tier.0[0] + 1; 16], FIRST_EPOCH),
-                    false => (self.tier.0, self.tier.1 + 1),
+                    true => (TierId::new([self.formats() + 1; 16]), FIRST_EPOCH),
+                    false => (self.tier.0.expect("it is in the header"), self.tier.1 + 1),
                 };
                 let given_up = formats && self.newer;
                 let former = self.header;
@@ -173,10 +180,10 @@ impl Model {
                 self.crash(one);
             }
             (Phase::Announced { tier, .. }, 2..=8) => {
-                if tier.0 != self.tier.0 {
+                if Some(tier.0) != self.tier.0 {
                     self.noted = StampNumber::NONE;
                 }
-                self.tier = tier;
+                self.tier = (Some(tier.0), tier.1);
                 self.phase = Phase::Begun;
             }
             (Phase::Begun, 0..=6) => {
@@ -271,7 +278,7 @@ fn the_model_reaches_every_phase_with_newer_data() {
         let (what, fails) = ((bits % 10) as u8, (bits / 10).is_multiple_of(8));
         let step = Step { what, fails, one: bits & (1 << 20) != 0, other: bits & (1 << 21) != 0 };
         // (Each tier has a new identity, and there are 255 of them.)
-        if model.tier.0[0] == u8::MAX {
+        if model.formats() == u8::MAX {
             model = Model::new();
         }
         model.step(step).expect("no header hides anything");

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{AdmissionKind, Cache, Notice, Open, VolumeConfig};
 use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
-use forebay_flash::Binding;
+use forebay_flash::{Binding, StoreId, TierId};
 use forebay_results::LatencyRecorder;
 
 use crate::calls::timed;
@@ -365,9 +365,9 @@ impl Simulation {
     // ---- time ----
 
     fn start(&mut self, volumes: usize) -> Result<(), SimulateError> {
-        let binding = |n: usize| Binding::new(Volume(n as u32), [n as u8 + 1; 16], 1);
+        let binding = |n: usize| Binding::new(Volume(n as u32), StoreId::new([n as u8 + 1; 16]), 1);
         let bindings = (0..volumes).map(binding).collect();
-        self.cache.start(self.now, Open::Format { uuid: [0xfb; 16], bindings });
+        self.cache.start(self.now, Open::Format { uuid: TierId::new([0xfb; 16]), bindings });
         self.execute();
         self.run_all();
         while let Some(notice) = self.cache.poll_notice() {

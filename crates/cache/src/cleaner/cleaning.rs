@@ -2,7 +2,7 @@
 //! made durable, destaged and synced, or its mappings are moved, or its remaining records are
 //! carried on.
 
-use forebay_block::Volume;
+use forebay_block::{Nanos, Volume};
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, Layout, MoveRoom, RegionIndex};
@@ -48,8 +48,8 @@ impl Cleaner {
 
     /// The chosen records will not be durable, or no stamp will cover them.
     fn abandon(&mut self, world: &mut World, error: IoError) -> Turn {
-        // (All learn of the failure of the log anyway.)
-        self.end(Ending::Failed(error), world.now);
+        // The log has failed, and everyone learns of that.
+        let _ = self.end(Ending::Failed(error), world.now);
         abandon_chosen(world);
         self.consider_giving_up(world)
     }
@@ -98,7 +98,7 @@ impl Cleaner {
                 DestagePhase::Choosing
                 | DestagePhase::Logging { .. }
                 | DestagePhase::Stamping { .. } => {
-                    self.end(Ending::Dropped, world.now);
+                    self.end_untold(Ending::Dropped, world.now);
                     abandon_chosen(world);
                 }
                 DestagePhase::Writing(_) => {
@@ -108,7 +108,7 @@ impl Cleaner {
                 DestagePhase::Syncing { .. } | DestagePhase::Settling { .. } => return false,
             },
             CleaningState::Reclaiming(ReclaimPhase::Releasing) => {
-                _ = self.end(Ending::Dropped, world.now);
+                self.end_untold(Ending::Dropped, world.now);
             }
             // They only ask the log, which refuses.
             CleaningState::Reclaiming(
@@ -372,7 +372,7 @@ impl Cleaner {
         );
         if !may_clean(s.world) {
             // It was cut short, and the stop did not need it.
-            self.end(Ending::Dropped, s.world.now);
+            self.end_untold(Ending::Dropped, s.world.now);
             return Turn::Something;
         }
 
@@ -417,6 +417,12 @@ impl Cleaner {
             }
         }
         owes
+    }
+
+    /// The current cleaning has ended in a way that concerns nobody else.
+    pub(super) fn end_untold(&mut self, ending: Ending, now: Nanos) {
+        let told = self.end(ending, now);
+        assert_eq!(told, Told::Nobody, "{ending:?} concerns others");
     }
 
     /// The current cleaning ends, and a region to reclaim is not free: those whom it concerns learn

@@ -51,6 +51,7 @@ impl Ending {
 
 /// Who has to learn of the end of a cleaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(super) enum Told {
     Nobody,
     /// `Progress`: a region was not reclaimed.

@@ -88,7 +88,7 @@ impl Cleaner {
                 CarryState::Unreadable => unreadable = true,
                 CarryState::Failed => {
                     end_appending(&mut s.world.shards);
-                    self.end(Ending::Dropped, s.world.now);
+                    self.end_untold(Ending::Dropped, s.world.now);
                     return Turn::Something;
                 }
             }
@@ -105,7 +105,7 @@ impl Cleaner {
         end_appending(&mut s.world.shards);
         if unreadable {
             // (The region was counted as reclaimed when carrying began.)
-            self.end(Ending::Unreadable, s.world.now);
+            let _ = self.end(Ending::Unreadable, s.world.now);
             return self.consider_giving_up(s.world).or(true);
         }
         self.note_carried(s.world);
@@ -172,7 +172,7 @@ impl Cleaner {
             match shard.destager.reinsert_step(&mut shard.tiers, &mut shard_context!(s.world)) {
                 CarryState::Failed => {
                     end_appending(&mut s.world.shards);
-                    self.end(Ending::Dropped, s.world.now);
+                    self.end_untold(Ending::Dropped, s.world.now);
                     return Turn::Something;
                 }
                 state => done &= state == CarryState::Done,
@@ -194,7 +194,7 @@ impl Cleaner {
 
     /// The stamps cover the region.
     pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) {
-        self.end(Ending::Done, s.world.now);
+        self.end_untold(Ending::Done, s.world.now);
         if let Some(log) = &mut s.world.log {
             log.region_released(region);
         }
@@ -300,9 +300,9 @@ impl Cleaner {
         }
         if failed {
             // The log takes no more: it has failed, or it is being stopped.
-            self.end(Ending::Dropped, s.world.now);
+            self.end_untold(Ending::Dropped, s.world.now);
         } else {
-            self.end(Ending::Done, s.world.now);
+            self.end_untold(Ending::Done, s.world.now);
             log.region_released(region);
             self.progress.note_reclaimed();
             s.stores.review_failing(s.world, self);

@@ -214,7 +214,7 @@ mod tests {
     use crate::policy::Acknowledge;
     use crate::{Cache, Open};
     use forebay_block::Nanos;
-    use forebay_flash::Geometry;
+    use forebay_flash::{Geometry, TierId};
     use forebay_replacement::{
         AdmissionKind, AdmissionParameters, Kind, Parameters, QueueParameters,
     };
@@ -411,7 +411,8 @@ mod tests {
             let build = std::panic::AssertUnwindSafe(|| {
                 let mut cache = Cache::new(config);
                 cache.attach(VolumeConfig::new(1 << 20));
-                cache.start(Nanos(0), Open::Format { uuid: [1; 16], bindings: Vec::new() });
+                let uuid = TierId::new([1; 16]);
+                cache.start(Nanos(0), Open::Format { uuid, bindings: Vec::new() });
                 while cache.poll_effect(&mut Vec::new()).is_some() {}
             });
             assert!(std::panic::catch_unwind(build).is_ok(), "{shown}");

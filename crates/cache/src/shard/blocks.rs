@@ -37,6 +37,7 @@ pub(crate) struct FlashRecord {
 
 /// The regions of a block's record (or of its mapping) before and after it moved or was replaced.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub(crate) struct RegionMove {
     pub from: RegionIndex,
     pub to: RegionIndex,

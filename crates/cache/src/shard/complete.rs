@@ -297,6 +297,7 @@ impl Shard {
 
     /// Called when the log has written a record, and all before it. If the record has replaced a
     /// dirty one, returns the regions of both.
+    #[must_use]
     pub fn appended(
         &mut self,
         context: &mut ShardContext<'_>,

@@ -207,6 +207,7 @@ impl Destager {
     /// The record cannot be used: another has replaced it (`overtaken`: this one need not be
     /// destaged any more), or it cannot be read. Returns the remaining work, unless it is written
     /// from memory.
+    #[must_use]
     pub fn record_unread(
         &mut self,
         tiers: &mut Tiers,

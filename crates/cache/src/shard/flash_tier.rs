@@ -51,6 +51,7 @@ enum TierLayout {
 
 /// Progress of forgetting a freed region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum Forgotten {
     All,
     /// Some records were forgotten just now; more follow.

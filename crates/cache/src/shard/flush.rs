@@ -7,6 +7,7 @@ use forebay_block::{PerVolume, Volume};
 
 /// The state of a shard's part of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum FlushState {
     /// No flush is in progress, or its end has been reported.
     Idle,

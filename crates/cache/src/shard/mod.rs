@@ -91,6 +91,7 @@ pub(crate) struct ShardContext<'a> {
 impl ShardContext<'_> {
     /// Data may bypass the log only once the log has noted this. If it has not, requests the note,
     /// and returns what the piece must do.
+    #[must_use]
     pub fn wait_for_log_bypass(&mut self, key: BlockKey) -> Option<PieceStep> {
         let volume = key.volume();
         let log_bypass = &mut self.volumes[volume].log_bypass;

@@ -14,6 +14,7 @@ use crate::volume::LogBypass;
 
 /// The result of an evaluation of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum Evaluated {
     /// Done, successfully or not.
     Done(Result<(), IoError>),

@@ -41,6 +41,7 @@ use crate::slab::TransferIndex;
 const VICTIMS_MAX: u32 = 8;
 
 /// The result of an evaluation of a piece.
+#[must_use]
 pub(crate) enum PieceStep {
     Done(Result<(), IoError>),
     /// Evaluate again when the transfer ends.

@@ -8,7 +8,7 @@ use forebay_cache::{
     Order, VolumeConfig, WritePolicy,
 };
 use forebay_effect::{Device, Effect, IoError, Outcome, Place, RequestId, Segment, Token};
-use forebay_flash::Geometry;
+use forebay_flash::{Geometry, TierId};
 
 pub const BLOCK: u64 = 4096;
 pub const BACKING: Device = Device::Backing(Volume(0));
@@ -49,7 +49,7 @@ impl Driver {
     /// Starts this cache.
     pub fn start(mut cache: Cache) -> Driver {
         let has_flash = cache.config().flash.is_some();
-        let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
+        let open = Open::Format { uuid: TierId::new([1; 16]), bindings: Vec::new() };
         cache.start(Nanos(0), open);
         let (pending, replies, zeroed) = (Vec::new(), Vec::new(), Vec::new());
         let mut driver = Driver { cache, pending, replies, copies: 0, zeroed, next: 0, polls: 0 };

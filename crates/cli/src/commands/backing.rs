@@ -189,14 +189,14 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
 
 fn emit(device: &Path, header: &BackingHeader, output: &DocumentArgs) -> Result<(), CliError> {
     let report = Report {
-        uuid: Some(hex(&header.uuid)),
+        uuid: Some(hex(header.uuid.bytes())),
         layout: header.layout.to_string(),
         generation: Some(header.generation),
         dirty: header.dirty,
         released: header.released,
         as_left: is_as_left(device, header)?,
         data_bytes: header.data_bytes,
-        flash_uuid: (header.flash_uuid != [0; 16]).then(|| hex(&header.flash_uuid)),
+        flash_uuid: header.flash_uuid.map(|tier| hex(tier.bytes())),
         flash_epoch: Some(header.flash_epoch),
         journal: None,
     };

@@ -181,7 +181,7 @@ fn report(device: &Path) -> Result<Report, CliError> {
     };
     let check = check_flash(device)?;
     Ok(Report {
-        uuid: hex(&superblock.uuid),
+        uuid: hex(superblock.uuid.bytes()),
         format: forebay_engine::FLASH_FORMAT,
         layout: forebay_engine::layout_name(&superblock),
         clean: superblock.clean,
@@ -194,7 +194,7 @@ fn report(device: &Path) -> Result<Report, CliError> {
         volumes: superblock
             .bindings
             .iter()
-            .map(|b| Bound { index: b.volume.0, uuid: hex(&b.uuid) })
+            .map(|b| Bound { index: b.volume.0, uuid: hex(b.uuid.bytes()) })
             .collect(),
         errors: errors(&check),
     })

@@ -8,7 +8,8 @@ use forebay_cache::{
 };
 use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId};
 use forebay_flash::{
-    BatchSequence, Binding, Sealed, Stamp, StampNumber, StoreStamp, SuperblockGeneration,
+    BatchSequence, Binding, Sealed, Stamp, StampNumber, StoreId, StoreStamp, SuperblockGeneration,
+    TierId,
 };
 
 use super::hash::{number, token};
@@ -296,11 +297,11 @@ fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
         }
     };
     out.write_all(&[1])?;
-    out.write_all(uuid)?;
+    out.write_all(uuid.bytes())?;
     out.write_all(&(bindings.len() as u32).to_le_bytes())?;
     for binding in bindings {
         out.write_all(&binding.volume.0.to_le_bytes())?;
-        out.write_all(&binding.uuid)?;
+        out.write_all(binding.uuid.bytes())?;
         out.write_all(&binding.generation.to_le_bytes())?;
     }
     Ok(())
@@ -315,14 +316,15 @@ fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
         let stores = stores.collect::<io::Result<_>>()?;
         return Ok(Open::Recover { changed, drop_clean, stores });
     }
-    let uuid = read_array(input)?;
+    let uuid = TierId::from_bytes(read_array(input)?);
+    let uuid = uuid.ok_or(TapeError::Damaged(index, "the UUID of a flash tier"))?;
     let mut bindings = Vec::new();
     for _ in 0..read_u32(input)? {
         let volume = Volume(read_u32(input)?);
         if volume.0 > u16::MAX.into() {
             return Err(TapeError::Damaged(index, "a binding"));
         }
-        let (uuid, generation) = (read_array(input)?, read_u64(input)?);
+        let (uuid, generation) = (StoreId::new(read_array(input)?), read_u64(input)?);
         bindings.push(Binding::new(volume, uuid, generation));
     }
     Ok(Open::Format { uuid, bindings })

@@ -139,7 +139,7 @@ impl Judge {
         self.tally.states += 1;
         let has_flash = case.images.len() > 2;
         let headers: Vec<_> = (0..2).map(|volume| cut.header(volume)).collect();
-        let dirty = |h: &BackingHeader| h.dirty && (!has_flash || h.flash_uuid != [0; 16]);
+        let dirty = |h: &BackingHeader| h.dirty && (!has_flash || h.flash_uuid.is_some());
         let any_dirty = headers.iter().flatten().any(dirty);
         self.tally.dirty += u64::from(any_dirty);
         let is_dirty = |volume: u32| headers[volume as usize].as_ref().is_some_and(dirty);

@@ -31,7 +31,7 @@ impl Batches {
         self.next_sequence = sequence.next();
         let pages = if io.geometry.has_slots() { 1 } else { 1 + fill.payload_pages };
         let (region_sequence, page, opens_region) =
-            regions.take(pages, sequence, &io.uuid, io.epoch);
+            regions.take(pages, sequence, io.tier(), io.epoch);
         let index = self.free.pop().expect("a batch is free");
         self.order.push_back(index);
         let mut entries = core::mem::take(&mut self.all[index].entries);

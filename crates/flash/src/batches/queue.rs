@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 
 /// A waiting append.
 #[derive(Clone, Copy)]
+#[must_use]
 pub(crate) struct Queued {
     /// Order of arrival, from 1.
     pub serial: AppendSerial,
@@ -38,6 +39,7 @@ impl Queued {
     ///
     /// # Panics
     /// As [`Log::append`](crate::Log::append).
+    #[must_use]
     pub fn admit(append: &Append, refusal: Option<IoError>, io: &mut Io) -> Option<Queued> {
         let Append { ticket, key, valid, dirty, frame, .. } = *append;
         let lost = dirty & !valid;

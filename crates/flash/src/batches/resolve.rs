@@ -14,6 +14,7 @@ use forebay_effect::IoError;
 
 /// A batch whose events have been emitted.
 #[derive(Clone, Copy)]
+#[must_use]
 pub(crate) struct Resolved {
     /// Its place among the batches.
     pub index: usize,
@@ -31,6 +32,7 @@ pub(crate) struct Resolved {
 
 impl Batches {
     /// Emits the events of the oldest batch, if it has ended.
+    #[must_use]
     pub fn resolve_next(
         &mut self,
         regions: &Regions,

@@ -22,11 +22,12 @@
 //! longer be read when the entry was written.
 
 use super::{
-    FormatError, array_at, batch_at, generation_at, open, put, region_at, seal, sequence_at,
-    u16_at, u32_at, u64_at,
+    FormatError, batch_at, generation_at, open, put, region_at, seal, sequence_at, tier_at, u16_at,
+    u32_at, u64_at,
 };
 use crate::geometry::Geometry;
 use crate::granules::Granules;
+use crate::identity::TierId;
 use crate::key::BlockKey;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
@@ -44,7 +45,7 @@ pub const fn entries_max(page_size: u32) -> u32 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchHeader {
     /// UUID of the log.
-    pub uuid: [u8; 16],
+    pub uuid: TierId,
     /// Page number of the header on the device.
     pub page: u32,
     /// Epoch in which it was written.
@@ -104,7 +105,7 @@ impl BatchHeader {
     pub fn encode(&self, entries: impl Iterator<Item = BatchEntry>, page: &mut [u8]) {
         page.fill(0);
         put(page, 20, &self.page.to_le_bytes());
-        put(page, 24, &self.uuid);
+        put(page, 24, self.uuid.bytes());
         for (at, value) in [
             (40, self.epoch),
             (48, self.sequence.0),
@@ -131,7 +132,7 @@ impl BatchHeader {
     /// under `geometry`.
     pub fn decode(
         page: &[u8],
-        uuid: &[u8; 16],
+        uuid: TierId,
         number: u32,
         geometry: &Geometry,
         entries: &mut Vec<BatchEntry>,
@@ -143,7 +144,7 @@ impl BatchHeader {
             return Err(FormatError::Invalid("length"));
         }
         let header = BatchHeader {
-            uuid: array_at(bytes, 24),
+            uuid: tier_at(bytes)?,
             page: u32_at(bytes, 20),
             epoch: sequence_at(bytes, 40)?,
             sequence: batch_at(bytes, 48)?,
@@ -152,7 +153,7 @@ impl BatchHeader {
             generation: generation_at(bytes, 72)?,
             pages: u32_at(bytes, 80),
         };
-        if header.uuid != *uuid {
+        if header.uuid != uuid {
             return Err(FormatError::Foreign);
         }
         if header.page != number {

@@ -20,9 +20,10 @@
 
 use super::batch::{BatchEntry, ENTRY_BYTES, EntryKind};
 use super::{
-    FormatError, array_at, batch_at, open, put, region_at, seal, sequence_at, u16_at, u32_at,
+    FormatError, batch_at, open, put, region_at, seal, sequence_at, tier_at, u16_at, u32_at,
 };
 use crate::geometry::Geometry;
+use crate::identity::TierId;
 use crate::sequence::{BatchSequence, RegionSequence};
 
 /// Magic number of a directory.
@@ -40,7 +41,7 @@ pub const fn bytes(batches: usize, entries: usize) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectoryHeader {
     /// UUID of the log.
-    pub uuid: [u8; 16],
+    pub uuid: TierId,
     /// Page number of its first page on the device.
     pub page: u32,
     /// Epoch in which the region was written.
@@ -97,7 +98,7 @@ impl DirectoryHeader {
         let bytes = &mut bytes[..used];
         bytes.fill(0);
         put(bytes, 20, &self.page.to_le_bytes());
-        put(bytes, 24, &self.uuid);
+        put(bytes, 24, self.uuid.bytes());
         put(bytes, 40, &self.epoch.to_le_bytes());
         put(bytes, 48, &self.region_sequence.0.to_le_bytes());
         put(bytes, 56, &self.first_batch.0.to_le_bytes());
@@ -122,7 +123,7 @@ impl DirectoryHeader {
     /// `geometry`.
     pub fn decode(
         bytes: &[u8],
-        uuid: &[u8; 16],
+        uuid: TierId,
         number: u32,
         geometry: &Geometry,
         contents: &mut RegionContents,
@@ -133,13 +134,13 @@ impl DirectoryHeader {
             return Err(FormatError::Invalid("length"));
         }
         let header = DirectoryHeader {
-            uuid: array_at(bytes, 24),
+            uuid: tier_at(bytes)?,
             page: u32_at(bytes, 20),
             epoch: sequence_at(bytes, 40)?,
             region_sequence: region_at(bytes, 48)?,
             first_batch: batch_at(bytes, 56)?,
         };
-        if header.uuid != *uuid {
+        if header.uuid != uuid {
             return Err(FormatError::Foreign);
         }
         if header.page != number {

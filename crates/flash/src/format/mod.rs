@@ -16,6 +16,7 @@ pub mod directory;
 pub mod region;
 pub mod superblock;
 
+use crate::identity::TierId;
 use crate::sequence::{BatchSequence, RegionSequence, StampNumber, SuperblockGeneration};
 use core::fmt;
 
@@ -148,6 +149,12 @@ fn sequence_at(bytes: &[u8], at: usize) -> Result<u64, FormatError> {
         n if n < SEQUENCE_MAX => Ok(n),
         _ => Err(FormatError::Invalid("sequence")),
     }
+}
+
+/// The tier that wrote a structure of a region. Zeroes, which name no tier, are no more this log's than the name of
+/// another.
+fn tier_at(bytes: &[u8]) -> Result<TierId, FormatError> {
+    TierId::from_bytes(array_at(bytes, 24)).ok_or(FormatError::Foreign)
 }
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {

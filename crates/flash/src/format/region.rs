@@ -15,8 +15,9 @@
 //! Recovery can do without it: the first batch's header says the same.
 
 use super::{
-    FormatError, array_at, batch_at, generation_at, open, put, region_at, seal, sequence_at, u32_at,
+    FormatError, batch_at, generation_at, open, put, region_at, seal, sequence_at, tier_at, u32_at,
 };
+use crate::identity::TierId;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
 /// Magic number of a region header.
@@ -26,7 +27,7 @@ pub const MAGIC: [u8; 8] = *b"FBREGION";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionHeader {
     /// UUID of the log.
-    pub uuid: [u8; 16],
+    pub uuid: TierId,
     /// Page number of the header on the device.
     pub page: u32,
     /// Epoch in which the region was opened.
@@ -48,7 +49,7 @@ impl RegionHeader {
     pub fn encode(&self, page: &mut [u8]) {
         page.fill(0);
         put(page, 20, &self.page.to_le_bytes());
-        put(page, 24, &self.uuid);
+        put(page, 24, self.uuid.bytes());
         for (at, value) in [
             (40, self.epoch),
             (48, self.sequence.0),
@@ -65,13 +66,13 @@ impl RegionHeader {
     ///
     /// # Errors
     /// If the page holds no region header of this log written for this place.
-    pub fn decode(page: &[u8], uuid: &[u8; 16], number: u32) -> Result<Self, FormatError> {
+    pub fn decode(page: &[u8], uuid: TierId, number: u32) -> Result<Self, FormatError> {
         let (directory_pages, bytes) = open(page, &MAGIC)?;
         if bytes.len() < 80 {
             return Err(FormatError::Invalid("length"));
         }
         let header = RegionHeader {
-            uuid: array_at(bytes, 24),
+            uuid: tier_at(bytes)?,
             page: u32_at(bytes, 20),
             epoch: sequence_at(bytes, 40)?,
             sequence: region_at(bytes, 48)?,
@@ -80,7 +81,7 @@ impl RegionHeader {
             generation: generation_at(bytes, 72)?,
             directory_pages,
         };
-        if header.uuid != *uuid {
+        if header.uuid != uuid {
             return Err(FormatError::Foreign);
         }
         if header.page != number {

@@ -36,8 +36,9 @@ use super::{
     stamp_at, u16_at, u32_at, u64_at, version_of,
 };
 use crate::binding::Binding;
-use crate::epochs::{EPOCHS_MAX, EpochStart};
+use crate::epochs::{self, EPOCHS_MAX, EpochStart, FIRST_EPOCH};
 use crate::geometry::Geometry;
+use crate::identity::{StoreId, TierId};
 use crate::key::BlockKey;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 use forebay_block::Volume;
@@ -66,14 +67,14 @@ pub fn bindings_max(geometry: &Geometry) -> u32 {
 }
 
 /// A superblock, decoded.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
     /// How records are placed: 0 = log, 1 = slots.
     pub layout: u16,
     /// Whether the last run stopped cleanly.
     pub clean: bool,
     /// UUID of the log.
-    pub uuid: [u8; 16],
+    pub uuid: TierId,
     /// Number of this update.
     pub generation: SuperblockGeneration,
     /// Number of the run that wrote it.
@@ -109,6 +110,38 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// Of a new log with these volumes.
+    ///
+    /// # Panics
+    /// If it has no room for so many volumes.
+    pub fn of_new_log(uuid: TierId, bindings: Vec<Binding>, g: &Geometry) -> Superblock {
+        let room = bindings_max(g) as usize;
+        assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
+        let mut starts = Vec::with_capacity(EPOCHS_MAX + 1);
+        epochs::begin(&mut starts, BatchSequence::FIRST, BatchSequence::FIRST, FIRST_EPOCH);
+        Superblock {
+            layout: g.layout().number(),
+            clean: false,
+            uuid,
+            generation: SuperblockGeneration::NONE,
+            epoch: FIRST_EPOCH,
+            block_size: g.block_size,
+            page_size: g.page_size,
+            region_pages: g.region_pages,
+            regions: g.regions,
+            superblock_pages: g.superblock_pages,
+            slots: g.slots,
+            extent_bytes: g.extent_bytes,
+            tail_region: RegionSequence::FIRST,
+            tail_batch: BatchSequence::FIRST,
+            synced: BatchSequence::NONE,
+            clean_before: BatchSequence::NONE,
+            epochs: starts,
+            active: Vec::with_capacity(g.active_extents_max as usize),
+            bindings,
+        }
+    }
+
     /// Fills the start of `bytes`, a multiple of the page size; returns the number of bytes used,
     /// in whole pages.
     ///
@@ -119,7 +152,7 @@ impl Superblock {
         let bytes = &mut bytes[..length];
         bytes.fill(0);
         put(bytes, 20, &(if self.clean { CLEAN } else { 0 }).to_le_bytes());
-        put(bytes, 24, &self.uuid);
+        put(bytes, 24, self.uuid.bytes());
         put(bytes, 40, &self.generation.0.to_le_bytes());
         put(bytes, 48, &self.epoch.to_le_bytes());
         for (at, value) in [
@@ -159,7 +192,7 @@ impl Superblock {
             let units = binding.size / SIZE_UNIT;
             let fits = units < 1 << (8 * SIZE_BYTES);
             put(bytes, at + 2, &(if fits { units } else { 0 }).to_le_bytes()[..SIZE_BYTES]);
-            put(bytes, at + 8, &binding.uuid);
+            put(bytes, at + 8, binding.uuid.bytes());
             put(bytes, at + 24, &binding.generation.to_le_bytes());
             put(bytes, at + 32, &binding.distrusted.0.to_le_bytes());
             put(bytes, at + 40, &binding.seal);
@@ -184,8 +217,8 @@ impl Superblock {
     }
 
     /// Whether `bytes` begin like a superblock of the log `uuid`; nothing is verified.
-    pub fn begins_as_of(bytes: &[u8], uuid: &[u8; 16]) -> bool {
-        bytes.starts_with(&MAGIC) && bytes[24..].starts_with(uuid)
+    pub fn begins_as_of(bytes: &[u8], uuid: TierId) -> bool {
+        bytes.starts_with(&MAGIC) && bytes[24..].starts_with(uuid.bytes())
     }
 
     /// The epoch that the next start begins.
@@ -243,7 +276,7 @@ impl Superblock {
         Ok(Superblock {
             layout,
             clean: u32_at(bytes, 20) & CLEAN != 0,
-            uuid: array_at(bytes, 24),
+            uuid: TierId::from_bytes(array_at(bytes, 24)).ok_or(FormatError::Invalid("UUID"))?,
             generation: generation_at(bytes, 40)?,
             epoch,
             block_size: u32_at(bytes, 56),
@@ -266,7 +299,8 @@ impl Superblock {
                 .map(|bytes| {
                     let volume = Volume(u16_at(bytes, 0).into());
                     let generation = u64_at(bytes, 24);
-                    let binding = Binding::new(volume, array_at(bytes, 8), generation);
+                    let store = StoreId::new(array_at(bytes, 8));
+                    let binding = Binding::new(volume, store, generation);
                     if !sealable {
                         return Ok(binding);
                     }

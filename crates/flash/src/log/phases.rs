@@ -4,6 +4,7 @@
 use super::Log;
 use crate::binding::Binding;
 use crate::events::{AnswerKind, Event, StartEvent};
+use crate::identity::TierId;
 use crate::operation::LogOperation;
 use crate::recovery::{End, HowToRecover, Recovery, Restored};
 use crate::sequence::{AppendSerial, RegionSequence, SuperblockVersion};
@@ -36,18 +37,19 @@ pub(super) enum LogPhase {
 
 impl Log {
     /// Sets up an empty log.
-    pub(super) fn format(&mut self, uuid: [u8; 16], bindings: Vec<Binding>) {
-        self.io.uuid = uuid;
-        self.placement.cells.begin(&uuid, 0..self.io.geometry.slots);
+    pub(super) fn format(&mut self, uuid: TierId, bindings: Vec<Binding>) {
+        self.io.uuid = Some(uuid);
+        self.placement.cells.begin(uuid, 0..self.io.geometry.slots);
         self.superblock.format(uuid, bindings, &self.io);
-        let bindings = self.superblock.contents.bindings.clone();
-        let report = RecoveryReport { uuid, clean: true, bindings, ..RecoveryReport::default() };
+        let bindings = self.superblock.bindings().to_vec();
+        let report =
+            RecoveryReport { uuid: Some(uuid), clean: true, bindings, ..RecoveryReport::default() };
         self.open(Box::new(report));
     }
 
     /// Makes the superblock of the new epoch durable in both copies; then the log is ready.
     pub(super) fn open(&mut self, mut report: Box<RecoveryReport>) {
-        self.io.epoch = self.superblock.contents.epoch;
+        self.io.epoch = self.superblock.contents().epoch;
         report.epoch = self.io.epoch;
         let version = self.superblock.settle();
         self.phase = LogPhase::Opening { version, report };
@@ -131,15 +133,16 @@ impl Log {
     /// Ends the log before batch `r.at.batch`, and makes this decision durable.
     fn finish_recovery(&mut self, r: &mut Recovery) {
         let end = r.at.batch.previous();
-        let tail = r.superblock.tail_region;
+        let superblock = r.superblock.take().expect("a recovery begins with the superblock");
+        let tail = superblock.tail_region;
         let head = r.last_region.map_or(tail, RegionSequence::next);
-        r.report.epoch = r.superblock.epoch;
-        r.report.bindings.clone_from(&r.superblock.bindings);
+        r.report.epoch = superblock.epoch;
+        r.report.bindings.clone_from(&superblock.bindings);
         r.report.regions_used = (head - tail) as u32;
         r.report.newest_batch = end;
         let mut report = core::mem::take(&mut r.report);
-        self.io.uuid = r.superblock.uuid;
-        self.superblock.contents = core::mem::take(&mut r.superblock);
+        self.io.uuid = Some(superblock.uuid);
+        self.superblock.load(superblock);
         if r.how.check {
             self.phase = LogPhase::Closed;
             self.io.tell(Event::Start(StartEvent::Ready(report)));
@@ -148,13 +151,13 @@ impl Log {
         if !report.damage.is_by_name() && self.options.on_damage == OnDamage::Refuse {
             return self.refuse(LogError::Damaged(report));
         }
-        let contents = &self.superblock.contents;
+        let contents = self.superblock.contents();
         let judged = judge(&r.how.stores, contents, r.how.drop_clean, end, &mut report);
         if let Err(error) = judged {
             return self.refuse(error);
         }
         r.how.changed.extend(report.outdated.iter().map(|o| o.0));
-        let contents = &mut self.superblock.contents;
+        let contents = self.superblock.contents_mut();
         self.placement.regions.add_unread(tail..head, contents.tail_batch..=end);
         self.placement.batches.continue_at(end);
         // What was read is durable: it was synced before. In the slots layout the commit must know
@@ -200,7 +203,7 @@ impl Log {
                 if remove {
                     self.activity.remove_idle();
                 }
-                self.superblock.contents.clean = true;
+                self.superblock.contents_mut().clean = true;
                 let version = self.superblock.settle();
                 self.phase = LogPhase::Closing { version };
                 true

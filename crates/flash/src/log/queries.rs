@@ -22,7 +22,7 @@ impl Log {
 
     /// The volumes bound.
     pub fn bindings(&self) -> &[Binding] {
-        &self.superblock.contents.bindings
+        self.superblock.bindings()
     }
 
     /// Whether an append of the block waits and is not in a batch yet.

@@ -6,7 +6,7 @@ use forebay_block::Volume;
 use forebay_effect::{Device, Effect, Frame, IoError, Outcome, Owner, Place, Segment, Token};
 use forebay_flash::{
     AnswerKind, Append, BlockKey, Event, Geometry, Granules, Log, MarkAnswer, Options, Position,
-    Record, Start, StartEvent,
+    Record, Start, StartEvent, TierId,
 };
 
 /// A small deterministic generator (splitmix64).
@@ -183,7 +183,8 @@ impl Rig {
     /// A freshly formatted log, ready.
     pub fn formatted(geometry: Geometry, options: Options) -> Rig {
         let mut rig = Rig::new(geometry, options, Flash::new(geometry.device_bytes()));
-        rig.log.start(Start::Format { uuid: *b"0123456789abcdef", bindings: Vec::new() });
+        rig.log
+            .start(Start::Format { uuid: TierId::new(*b"0123456789abcdef"), bindings: Vec::new() });
         let events = rig.settle();
         assert!(matches!(events[..], [Event::Start(StartEvent::Ready(_))]), "{events:?}");
         rig

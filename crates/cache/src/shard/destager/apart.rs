@@ -154,7 +154,7 @@ mod tests {
         // Volumes that are left out are looked at, and nothing is written to them.
         destager.begin(VolumeSet::ALL, true, EMPTY);
         cache.world.budget.refill(100);
-        destager.step(tiers, &mut shard_context!(cache.world));
+        let _ = destager.step(tiers, &mut shard_context!(cache.world));
         cache
     }
 
@@ -218,7 +218,7 @@ mod tests {
         cache.world.shards[0].destager.begin(VolumeSet::ALL, true, EMPTY);
         cache.world.budget.refill(2);
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
-        destager.step(tiers, &mut shard_context!(cache.world));
+        let _ = destager.step(tiers, &mut shard_context!(cache.world));
         part(&mut cache, VolumeSet::only(Volume(1)));
         let parted = &cache.world.shards[0].destager.writes.apart.keys;
         assert_eq!(*parted, [1, 4].map(|block| BlockKey::new(Volume(1), block)));

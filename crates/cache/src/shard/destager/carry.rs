@@ -35,6 +35,7 @@ const CARRY_WINDOW: usize = 64;
 
 /// The state of carrying on a region's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum CarryState {
     /// Waiting for the log, or for transfers.
     Busy,
@@ -309,6 +310,7 @@ impl Destager {
 
     /// The log has written the record at another position. Returns the regions of both positions,
     /// unless a newer record has replaced it or it was reinserted.
+    #[must_use]
     pub fn carried(
         &mut self,
         tiers: &mut Tiers,

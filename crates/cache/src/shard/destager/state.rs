@@ -275,6 +275,7 @@ impl Job {
 
 /// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum JobState {
     /// Waiting for transfers.
     Busy,

@@ -42,6 +42,7 @@ pub(super) type Member = (EntryId, bool, Option<Frame>);
 
 /// The remaining work for an unusable record: its transfer ends, and its stretch waits for one read
 /// less.
+#[must_use]
 pub(crate) struct Unread {
     pub overtaken: bool,
     /// The stretch, or [`StretchIndex::NONE`].
@@ -199,6 +200,7 @@ impl Writes {
     /// The record cannot be used: another has replaced it (`overtaken`: this one need not be
     /// destaged any more), or it cannot be read. Returns the remaining work, unless it is written
     /// from memory.
+    #[must_use]
     pub(super) fn record_unread(
         &mut self,
         tiers: &mut Tiers,

@@ -343,7 +343,7 @@ mod tests {
         release(&mut cache, one);
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
         let t = tiers.blocks[tiers.blocks.entry_of(other)].transfer().expect("it is written");
-        destager.record_unread(tiers, &mut shard_context!(cache.world), t, true);
+        let _ = destager.record_unread(tiers, &mut shard_context!(cache.world), t, true);
         destager.writes.record_ends(tiers, t);
         release(&mut cache, other);
         assert!(writes(&mut cache, one));

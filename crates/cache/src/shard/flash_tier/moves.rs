@@ -28,6 +28,7 @@ pub(super) struct Moves {
 
 /// The state of the moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum MoveState {
     Busy,
     /// Some mappings were given to the log just now; more follow.

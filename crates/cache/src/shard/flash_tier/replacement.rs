@@ -49,6 +49,7 @@ const AHEAD_MAX: u32 = 4096;
 
 /// How a block counts for flash; see the module documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
 pub(crate) enum Residence {
     /// Flash does not hold the block, or its record does not count.
     Uncounted,
@@ -311,6 +312,7 @@ impl FlashReplacement {
     /// dropped from the policy's order at most once for each time that it entered.
     /// A dirty copy is evicted early only if it is `idle`: one that is being written is about to
     /// have a newer record.
+    #[must_use]
     pub fn evict(&mut self, idle: impl Fn(EntryId) -> bool) -> Option<(EntryId, Residence)> {
         let early = self.dirty_copies.back().map(EntryId::new);
         let early = early.filter(|&id| self.gives_copies_up() && idle(id));

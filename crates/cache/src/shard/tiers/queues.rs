@@ -17,6 +17,7 @@ use crate::shard::ShardContext;
 const STEPS: u32 = 32;
 
 /// The result for a block that was chosen for flash.
+#[must_use]
 enum Promotion {
     Begun,
     /// It is in use, or unavailable.

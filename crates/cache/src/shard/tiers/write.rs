@@ -362,6 +362,7 @@ impl Tiers {
 
     /// A write or zeroing finds no entry: counts that, and waits for a range that contains the
     /// block.
+    #[must_use]
     pub fn write_absent(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -446,6 +447,7 @@ impl Tiers {
     }
 
     /// What must happen before a direct write of the block, if anything.
+    #[must_use]
     fn before_direct(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> Option<PieceStep> {
         let e = &self.blocks[id];
         if context.flash.is_without(e.key()) {
