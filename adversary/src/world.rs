@@ -285,9 +285,7 @@ impl World {
 
     /// Changes the headers of all stores.
     pub fn write_headers(&mut self, change: impl Fn(&StoreHeader) -> HeaderChange) {
-        for header in &mut self.headers {
-            *header = header.after(&change(header));
-        }
+        self.headers.iter_mut().for_each(|header| *header = header.after(&change(header)));
     }
 
     /// Writes an ordered stamp to its header.
@@ -341,7 +339,7 @@ impl World {
         self.settle_headers(choices);
     }
 
-    /// The power is cut: each ordered stamp may or may not have reached its header.
+    /// The process ends: each ordered stamp may or may not have reached its header.
     pub fn settle_headers(&mut self, choices: &mut dyn Choices) {
         for (volume, stamp, release) in std::mem::take(&mut self.ordered) {
             if choices.choose(2) == 1 {

@@ -1,5 +1,4 @@
-//! The destager of a shard, its part of the cleaner: it writes a region's dirty records to the
-//! backing store.
+//! The destager of a shard, its part of the cleaner: it writes a region's dirty records to the backing store.
 //!
 //! The records to clean are first chosen, then made durable in the log, then written. A record
 //! appended in between is not included: a version must not reach the backing store while a power

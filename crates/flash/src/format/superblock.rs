@@ -110,7 +110,7 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Of a new log with these volumes.
+    /// The superblock of a new log with these volumes.
     ///
     /// # Panics
     /// If it has no room for so many volumes.

@@ -3,10 +3,10 @@
 //! Records of volumes whose backing store accepts no writes are read and written again at the head
 //! of the log, so that the volumes of other stores get room.
 //!
-//! A dirty record that cannot be read was the only copy of its block's newest data. The knowledge
-//! of this loss must outlive its region: else reads would return the backing store's older version.
-//! So the log keeps an entry without a payload at its head. This entry is carried on in the same
-//! way whenever the log wraps around, until the block is written.
+//! A dirty record that cannot be read was the only copy of its block's newest data. The knowledge of this loss
+//! must outlive its region: else reads would return the backing store's older version. So the log keeps an entry
+//! without a payload at its head. This entry is carried on in the same way whenever the log wraps around, until
+//! the block is written.
 //!
 //! Clean records that were read from flash often are *reinserted*: by the same steps, but for
 //! another reason and under other rules. No request waits for them, and the log takes them only
@@ -310,7 +310,6 @@ impl Destager {
 
     /// The log has written the record at another position. Returns the regions of both positions,
     /// unless a newer record has replaced it or it was reinserted.
-    #[must_use]
     pub fn carried(
         &mut self,
         tiers: &mut Tiers,
