@@ -161,7 +161,7 @@ impl LateWrites {
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
         let Writing { since, shards, .. } = *active.writing();
-        if is_whole(s) || s.world.flash.is_lost() || s.world.volumes.len() < 2 {
+        if s.world.flash.is_lost() || s.world.volumes.len() < 2 {
             self.ask_at = None;
             return false;
         }
@@ -173,6 +173,10 @@ impl LateWrites {
             }
         }
         note_taken(active.writing(), s, awaited);
+        if is_whole(s) {
+            self.ask_at = None;
+            return false;
+        }
         if !self.may_ask(s.world.now) {
             return false;
         }
@@ -312,18 +316,19 @@ pub(super) fn note_taken(writing: &mut Writing, s: &mut Surroundings<'_>, awaite
     }
 }
 
-/// When the stores of all these volumes are late, given writes that began at `since`; `None` as long as it is
-/// unknown, or if no other store is left to compare with: if all are slow, none is late.
+/// When the stores of all these volumes are late, given writes that began at `since`; `None` if nothing is awaited, or
+/// if no other store is left to compare with: if all are slow, none is late. A store can be slow only while a write to
+/// it is in flight. The other awaited volumes wait for these writes: for a place, or because busy records have their
+/// turn when no write is in flight.
 fn all_late_at(s: &Surroundings<'_>, awaited: VolumeSet, since: Nanos) -> Option<Nanos> {
     let late = &s.world.volumes.conditions.late;
-    if awaited.is_empty() || (late.volumes() | awaited).len() as usize == s.world.volumes.len() {
+    let slow: VolumeSet = awaited.iter().filter(|&volume| is_writing(s.world, volume)).collect();
+    if awaited.is_empty() || (late.volumes() | slow).len() as usize == s.world.volumes.len() {
         return None;
     }
     let waits = s.world.somebody_waits();
-    (awaited & !late.volumes()).iter().try_fold(Nanos(0), |due, volume| {
-        let at = late.due(volume, since, begun(s.world, volume), waits)?;
-        Some(due.max(at))
-    })
+    let due = |volume| late.due(volume, since, begun(s.world, volume), waits);
+    Some((awaited & !late.volumes()).iter().map(due).fold(Nanos(0), Nanos::max))
 }
 
 /// Writes to the volume that the cleaning has begun.
