@@ -138,6 +138,32 @@ fn cases() -> Vec<(String, World)> {
     cases
 }
 
+/// Goal: blocks in memory that are being written to a store that hangs leave the other frames to other volumes. Method:
+/// more of them than spare frames, while the records in the log are destaged; then more blocks of the other volume
+/// than memory holds.
+#[test]
+fn blocks_in_memory_that_a_store_does_not_take_leave_frames_for_other_volumes() {
+    for dram_blocks in [8, 16] {
+        let config = CacheConfig {
+            flash: log().flash,
+            acknowledge: Acknowledge::Flash,
+            ..CacheConfig::dram_only(dram_blocks)
+        };
+        let mut world = World::new(config);
+        world.silent = true;
+        (0..5).for_each(|block| _ = world.write(SILENT, block));
+        while world.d.cache.stats().cleanings_parted == 0 {
+            let id = world.write(HEALTHY, 0);
+            while world.d.reply_to(id).is_none() {
+                world.wait(SECOND / 10);
+            }
+        }
+        assert_eq!(world.write_healthy(200).map(|waited| waited > 5 * SECOND), Ok(false));
+        assert!(world.dirty(SILENT) > 0);
+        world.recover();
+    }
+}
+
 #[test]
 fn a_store_that_takes_no_writes_delays_no_other_volume_for_long() {
     let mut bad = Vec::new();
