@@ -190,7 +190,7 @@ impl Writes {
     }
 
     /// Bounce frames, but for those of writes that the job does not wait for.
-    fn frames(&self, tiers: &Tiers) -> u32 {
+    pub(super) fn frames(&self, tiers: &Tiers) -> u32 {
         let apart = self.apart.volumes().iter().map(|volume| self.frames[volume]).sum::<u32>();
         (tiers.transfers.bounces() as u32).saturating_sub(apart)
     }
