@@ -37,6 +37,9 @@ pub struct World {
     /// The slow volume, if any: other devices complete many operations for each operation of its
     /// store.
     pub late: Option<Volume>,
+    /// The volume whose store takes no writes, if any. It answers reads: a read holds memory, for which other volumes
+    /// may have to wait.
+    pub hung: Option<Volume>,
     /// Reads published blocks without calls to the cache.
     pub lookout: Lookout,
     /// Number of replies that were taken.
@@ -118,6 +121,7 @@ impl World {
             requests: OwnedRequests::default(),
             now: Nanos(0),
             late: None,
+            hung: None,
             lookout: Lookout::default(),
             heard: 0,
             digest: Digest::default(),
@@ -510,6 +514,9 @@ impl World {
                 .collect(),
             None => Vec::new(),
         };
+        if let Some(hung) = self.hung {
+            return self.complete_beside_hung(hung, choices);
+        }
         let stamping = !self.ordered.is_empty();
         let late = self.ordered.iter().all(|(volume, ..)| Some(*volume) == self.late);
         if stamping && choices.choose(if late { 64 } else { 4 }) == 3 {
@@ -551,6 +558,23 @@ impl World {
             "a timeout is due again when it has been handled"
         );
         true
+    }
+
+    /// While a store hangs: completes an operation that the store does not keep, writes headers, or lets time pass.
+    fn complete_beside_hung(&mut self, hung: Volume, choices: &mut dyn Choices) -> bool {
+        match choices.choose(16) {
+            15 if self.pass_time() => return true,
+            0..=3 if self.write_stamps(choices) => return true,
+            _ => {}
+        }
+        let own = Device::Backing(hung);
+        let writes = |verb| matches!(verb, Verb::Write | Verb::WriteZeroes { .. });
+        let answers = |io: &PendingIo| io.device != own || !writes(io.verb);
+        if self.executor.devices_mut().complete_any_io(choices, answers) {
+            self.run();
+            return true;
+        }
+        self.write_stamps(choices) || self.pass_time()
     }
 
     /// While a store is slow: usually completes an operation of another device, sometimes one of
