@@ -81,7 +81,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("evictions", 100_000),
     ("failed flash: volumes that bypassed it", 1500),
     ("failed flash: waits for the bypass", 1100),
-    ("failed flash: pieces that bypassed it", 3000),
+    ("failed flash: pieces that bypassed it", 1500),
     ("flash formatted again", 800),
     ("flash overwritten", 200),
     ("flash read overtaken by reclaim", 2000),
