@@ -1,5 +1,7 @@
 //! The cache with its executor on faulty devices in memory, through several lives.
 
+mod slow_stores;
+
 use forebay_block::{Flags, Nanos, Op, PerVolume, Request, Volume};
 use forebay_cache::{
     Cache, CacheConfig, DestageError, Notice, Open, Order, PolicyError, Relation, StampReport,
@@ -558,44 +560,6 @@ impl World {
             "a timeout is due again when it has been handled"
         );
         true
-    }
-
-    /// While a store hangs: completes an operation that the store does not keep, writes headers, or lets time pass.
-    fn complete_beside_hung(&mut self, hung: Volume, choices: &mut dyn Choices) -> bool {
-        match choices.choose(16) {
-            15 if self.pass_time() => return true,
-            0..=3 if self.write_stamps(choices) => return true,
-            _ => {}
-        }
-        let own = Device::Backing(hung);
-        let writes = |verb| matches!(verb, Verb::Write | Verb::WriteZeroes { .. });
-        let answers = |io: &PendingIo| io.device != own || !writes(io.verb);
-        if self.executor.devices_mut().complete_any_io(choices, answers) {
-            self.run();
-            return true;
-        }
-        self.write_stamps(choices) || self.pass_time()
-    }
-
-    /// While a store is slow: usually completes an operation of another device, sometimes one of
-    /// the slow store, or advances the time while operations are in flight. Returns whether an
-    /// operation completed; `None` if time passed instead.
-    fn complete_beside(&mut self, late: Volume, choices: &mut dyn Choices) -> Option<bool> {
-        let own = Device::Backing(late);
-        let draw = choices.choose(16);
-        if draw == 15 && self.pass_time() {
-            return None;
-        }
-        let devices = self.executor.devices_mut();
-        if draw == 0 && devices.complete_any_of(choices, |device| device == own)
-            || devices.complete_any_of(choices, |device| device != own)
-        {
-            return Some(true);
-        }
-        if devices.pending() > 0 && choices.choose(2) == 0 && self.pass_time() {
-            return None;
-        }
-        Some(self.executor.devices_mut().complete_any(choices))
     }
 
     /// Submits a request; `fill` fills its buffer.

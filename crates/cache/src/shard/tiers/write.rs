@@ -425,14 +425,14 @@ impl Tiers {
                 return step;
             }
             let step = self.range(context, key, piece, op != Op::Write);
-            return count_bypass(context, step);
+            return count_bypass(step, context);
         };
         match self.blocks[id].transfer() {
             Some(t) => PieceStep::Wait(t),
             None if self.blocks[id].is_bound() => Tiers::await_void(context),
             None => {
                 let step = self.write_direct(context, key, piece, op);
-                count_bypass(context, step)
+                count_bypass(step, context)
             }
         }
     }
@@ -465,7 +465,7 @@ impl Tiers {
 }
 
 /// Counts a write that bypasses the log, once it has begun. Until then, each attempt comes here.
-fn count_bypass(context: &mut ShardContext<'_>, step: PieceStep) -> PieceStep {
+fn count_bypass(step: PieceStep, context: &mut ShardContext<'_>) -> PieceStep {
     context.stats.bypassed_log += u64::from(matches!(step, PieceStep::Joined));
     step
 }
