@@ -1,6 +1,6 @@
 //! The kinds of random runs: the limits of their scenarios, and their plans.
 
-use forebay_cache::Relation;
+use forebay_cache::{Acknowledge, Relation};
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{Fault, FaultRates};
 use forebay_flash::sabotage::{Bug, Sabotage};
@@ -198,6 +198,12 @@ pub fn late() -> [Kind; 3] {
     ]
 }
 
+/// Cuts, kills and stops, and stores that do not answer writes for a long time.
+pub fn hung() -> [Kind; 2] {
+    let plan = Plan { hangs: true, steps: 300, ..Plan::CUTS };
+    [kind("back-hung", true, Some(true), plan), slots("back-slots-hung", true, plan)]
+}
+
 /// Cuts, and flash that disappears during a life and returns at the next start.
 pub fn flash_gone() -> [Kind; 3] {
     let plan = Plan { flash_end: Some(FlashEnd::Gone), ..Plan::CUTS };
@@ -270,6 +276,7 @@ pub fn all() -> impl Iterator<Item = Kind> {
         .chain(syncs())
         .chain(syncs_others())
         .chain(late())
+        .chain(hung())
         .chain(full_flash())
         .chain(flash_gone())
         .chain(relations())
@@ -312,6 +319,33 @@ impl Kind {
     /// Draws the scenario from the first choices.
     pub fn scenario(&self, choices: &mut dyn Choices) -> Scenario {
         let mut scenario = draw(choices, self.limits);
+        if self.plan.hangs {
+            // One volume does not use these up, and writes reach stores only in cleanings.
+            let config = &mut scenario.config;
+            config.dram_blocks = config.dram_blocks.max(64);
+            config.bounce_frames = config.bounce_frames.max(8);
+            config.requests_max = 16;
+            config.transfers_spare = 64;
+            config.waiters_max = 1024;
+            config.destage_depth = 4;
+            // Memory would hold more dirty data of a volume than its share of flash.
+            config.acknowledge = Acknowledge::Flash;
+            config.relation = Relation::Exclusive;
+            config.bypass = forebay_cache::Bypass::default();
+            config.shards = 1;
+            if let Some(flash) = &mut config.flash {
+                flash.admission = forebay_cache::AdmissionParameters::default();
+                flash.written = forebay_cache::Written::Ask;
+                let geometry = &mut flash.geometry;
+                if !geometry.has_slots() {
+                    // A log of fewer regions may have no room to carry a region on.
+                    geometry.regions = geometry.regions.max(8);
+                    flash.entries_max =
+                        flash.entries_max.max(geometry.regions * geometry.region_pages);
+                }
+                scenario.flash_bytes = Some(geometry.device_bytes());
+            }
+        }
         if self.plan.flash_end.is_some() {
             // No request may fail, so requests wait without a time limit until volumes bypass
             // flash.

@@ -1,5 +1,7 @@
 //! The cache with its executor on faulty devices in memory, through several lives.
 
+mod slow_stores;
+
 use forebay_block::{Flags, Nanos, Op, PerVolume, Request, Volume};
 use forebay_cache::{
     Cache, CacheConfig, DestageError, Notice, Open, Order, PolicyError, Relation, StampReport,
@@ -37,6 +39,9 @@ pub struct World {
     /// The slow volume, if any: other devices complete many operations for each operation of its
     /// store.
     pub late: Option<Volume>,
+    /// The volume whose store takes no writes, if any. It answers reads: a read holds memory, for which other volumes
+    /// may have to wait.
+    pub hung: Option<Volume>,
     /// Reads published blocks without calls to the cache.
     pub lookout: Lookout,
     /// Number of replies that were taken.
@@ -118,6 +123,7 @@ impl World {
             requests: OwnedRequests::default(),
             now: Nanos(0),
             late: None,
+            hung: None,
             lookout: Lookout::default(),
             heard: 0,
             digest: Digest::default(),
@@ -508,6 +514,9 @@ impl World {
                 .collect(),
             None => Vec::new(),
         };
+        if let Some(hung) = self.hung {
+            return self.complete_beside_hung(hung, choices);
+        }
         let stamping = !self.ordered.is_empty();
         let late = self.ordered.iter().all(|(volume, ..)| Some(*volume) == self.late);
         if stamping && choices.choose(if late { 64 } else { 4 }) == 3 {
@@ -549,27 +558,6 @@ impl World {
             "a timeout is due again when it has been handled"
         );
         true
-    }
-
-    /// While a store is slow: usually completes an operation of another device, sometimes one of
-    /// the slow store, or advances the time while operations are in flight. Returns whether an
-    /// operation completed; `None` if time passed instead.
-    fn complete_beside(&mut self, late: Volume, choices: &mut dyn Choices) -> Option<bool> {
-        let own = Device::Backing(late);
-        let draw = choices.choose(16);
-        if draw == 15 && self.pass_time() {
-            return None;
-        }
-        let devices = self.executor.devices_mut();
-        if draw == 0 && devices.complete_any_of(choices, |device| device == own)
-            || devices.complete_any_of(choices, |device| device != own)
-        {
-            return Some(true);
-        }
-        if devices.pending() > 0 && choices.choose(2) == 0 && self.pass_time() {
-            return None;
-        }
-        Some(self.executor.devices_mut().complete_any(choices))
     }
 
     /// Submits a request; `fill` fills its buffer.

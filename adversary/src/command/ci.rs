@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Number of seeds for each kind of random run.
-const SEEDS: [(&str, u64); 63] = [
+const SEEDS: [(&str, u64); 65] = [
     ("dram", 220),
     ("back", 840),
     ("through", 700),
@@ -57,6 +57,8 @@ const SEEDS: [(&str, u64); 63] = [
     ("back-late", 120),
     ("back-slots-late", 150),
     ("back-slots-late-errors", 100),
+    ("back-hung", 90),
+    ("back-slots-hung", 150),
     ("through-others", 150),
     ("switch-others", 150),
     ("back-slots-others", 150),

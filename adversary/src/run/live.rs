@@ -76,6 +76,7 @@ impl Runner<'_> {
 
     pub(crate) fn set_faults(&mut self, on: bool) {
         self.outage = None;
+        self.world.hung = None;
         if !self.is_flash_gone() {
             self.bring_flash_back();
         }
@@ -128,6 +129,9 @@ impl Runner<'_> {
         if self.plan.late && self.choices.one_in(24) {
             self.be_late();
         }
+        if self.plan.hangs && self.choices.one_in(16) {
+            return self.hang();
+        }
         let room = self.open.len() < self.scenario.depth && self.world.cache.has_room();
         if room && (self.choices.choose(2) == 0 || self.open.is_empty()) {
             self.request();
@@ -156,6 +160,8 @@ impl Runner<'_> {
         let block = self.scenario.config.block_size.bytes() / 512;
         let (first, count) = self.range(volume, sectors, block);
         let kind = self.choices.choose(42);
+        // A zeroing that hangs keeps its extent in the log's table of extents, which all volumes share.
+        let kind = if self.plan.hangs && (30..34).contains(&kind) { 14 } else { kind };
         if kind >= 40 {
             return self.begin_destage();
         }

@@ -43,6 +43,31 @@ impl Runner<'_> {
         }
     }
 
+    /// Makes a store hang: it takes no writes. Or, if one hangs, waits for requests or lets the store answer. No
+    /// request to another volume waits for ever, except while everything is destaged.
+    pub(super) fn hang(&mut self) -> Result<(), String> {
+        let Some(volume) = self.world.hung else {
+            let volume = Volume(self.choices.choose(self.oracles.len() as u64) as u32);
+            self.tell(|| format!("the store of volume {volume:?} hangs"));
+            self.world.hung = Some(volume);
+            self.seen.stats.add("stores: hangs", 1);
+            return Ok(());
+        };
+        match self.choices.choose(4) {
+            0 => {
+                self.tell(|| format!("the store of volume {volume:?} answers"));
+                self.world.hung = None;
+                self.wait_for(None)
+            }
+            1 => Ok(()),
+            _ if self.destage.is_some() => Ok(()),
+            _ => {
+                self.seen.stats.add("stores: waits for others while one hangs", 1);
+                self.wait_for(Some(volume.index()))
+            }
+        }
+    }
+
     /// Makes the syncs of a store fail; or, if they already fail, makes them succeed or waits for
     /// requests. The store is the same throughout a life.
     pub(super) fn fail_syncs(&mut self) -> Result<(), String> {

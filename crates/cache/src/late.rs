@@ -8,7 +8,8 @@
 //! cleanings destage them (`stores/late_destages.rs`).
 //!
 //! A store is late in comparison with the slowest of the other stores, by the time that a round of
-//! writes takes. The time of syncs is not compared.
+//! writes takes. As long as no other store's time is known, the limit is absolute: a store may hang
+//! before any other has been written. The time of syncs is not compared.
 
 use crate::volume_set::VolumeSet;
 use forebay_block::{Nanos, PerVolume, Volume};
@@ -21,6 +22,10 @@ const TIMES: u64 = 16;
 /// waits for room.
 const LEAST: Nanos = Nanos(250_000_000);
 const LEAST_WAITED: Nanos = Nanos(50_000_000);
+/// The limit on a round as long as nothing is known of other stores; the second value applies while a
+/// request waits for room.
+const ALONE: Nanos = Nanos(1_000_000_000);
+const ALONE_WAITED: Nanos = Nanos(500_000_000);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -44,11 +49,15 @@ impl Late {
     }
 
     /// The time from which a volume's store is late if it has not ended the `writes` that began at
-    /// `since`; earlier if a request `waits` for room. `None` if nothing is known of other stores.
-    pub fn due(&self, volume: Volume, since: Nanos, writes: u32, waits: bool) -> Option<Nanos> {
-        let least = if waits { LEAST_WAITED } else { LEAST };
-        let time = self.slowest_but(volume)?.saturating_mul(TIMES).max(least.0);
-        Some(since.saturating_add(Nanos(time.saturating_mul(rounds(writes)))))
+    /// `since`; earlier if a request `waits` for room.
+    pub fn due(&self, volume: Volume, since: Nanos, writes: u32, waits: bool) -> Nanos {
+        let (least, alone) = match waits {
+            true => (LEAST_WAITED, ALONE_WAITED),
+            false => (LEAST, ALONE),
+        };
+        let compared = |slowest: u64| slowest.saturating_mul(TIMES).max(least.0);
+        let time = self.slowest_but(volume).map_or(alone.0, compared);
+        since.saturating_add(Nanos(time.saturating_mul(rounds(writes))))
     }
 
     /// The time of the slowest other store that is not late.
@@ -99,25 +108,18 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_late_before_others_are_known() {
+    fn the_limit_is_absolute_before_others_are_known() {
         let mut late = three();
-        assert_eq!(late.due(Volume(0), Nanos(0), 1, false), None);
+        assert_eq!(late.due(Volume(0), Nanos(7), 1, false), Nanos(7 + 1000 * MS));
+        assert_eq!(late.due(Volume(0), Nanos(7), 16, true), Nanos(7 + 1000 * MS), "twice 500 ms");
         late.note(Volume(0), Nanos(0), 100, Nanos(700 * MS));
         assert_eq!(
             late.due(Volume(0), Nanos(0), 1, false),
-            None,
+            Nanos(1000 * MS),
             "its own pace is none of another"
         );
-        assert_eq!(
-            late.due(Volume(1), Nanos(0), 1, false),
-            Some(Nanos(1600 * MS)),
-            "16 times 100 ms"
-        );
-        assert_eq!(
-            late.due(Volume(1), Nanos(0), 16, true),
-            Some(Nanos(3200 * MS)),
-            "for each 16 writes"
-        );
+        assert_eq!(late.due(Volume(1), Nanos(0), 1, false), Nanos(1600 * MS), "16 times 100 ms");
+        assert_eq!(late.due(Volume(1), Nanos(0), 16, true), Nanos(3200 * MS), "for each 16 writes");
     }
 
     #[test]
@@ -125,15 +127,11 @@ mod tests {
         let mut late = three();
         late.note(Volume(1), Nanos(0), 1, Nanos(MS));
         late.note(Volume(2), Nanos(0), 1, Nanos(50 * MS));
-        assert_eq!(late.due(Volume(0), Nanos(7), 2, false), Some(Nanos(7 + 800 * MS)));
+        assert_eq!(late.due(Volume(0), Nanos(7), 2, false), Nanos(7 + 800 * MS));
         let slow = VolumeSet::only(Volume(2));
         assert!(late.add(slow) && !late.add(slow));
-        assert_eq!(
-            late.due(Volume(0), Nanos(7), 2, false),
-            Some(Nanos(7 + 250 * MS)),
-            "at least 250 ms"
-        );
-        assert_eq!(late.due(Volume(0), Nanos(7), 2, true), Some(Nanos(7 + 50 * MS)), "or 50");
+        assert_eq!(late.due(Volume(0), Nanos(7), 2, false), Nanos(7 + 250 * MS), "at least 250 ms");
+        assert_eq!(late.due(Volume(0), Nanos(7), 2, true), Nanos(7 + 50 * MS), "or 50");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod positions;
 mod published;
 mod reinsertion;
 mod relations;
+mod silent_stores;
 mod stamps;
 mod stored_geometry;
 mod stores;

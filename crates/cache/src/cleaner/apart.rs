@@ -25,6 +25,9 @@ struct Begun {
     since: Nanos,
     /// Its writes to the volume.
     writes: u32,
+    /// Some of them were in flight when the cleaning continued without the volume. Otherwise the volume had waited for
+    /// others, and its time says nothing about its store.
+    slow: bool,
     /// The count of failed syncs when the cleaning began.
     sync_failures: u64,
 }
@@ -161,7 +164,7 @@ impl LateWrites {
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
         let Writing { since, shards, .. } = *active.writing();
-        if is_whole(s) || s.world.flash.is_lost() || s.world.volumes.len() < 2 {
+        if s.world.flash.is_lost() || s.world.volumes.len() < 2 {
             self.ask_at = None;
             return false;
         }
@@ -173,10 +176,14 @@ impl LateWrites {
             }
         }
         note_taken(active.writing(), s, awaited);
+        if is_whole(s) {
+            self.ask_at = None;
+            return false;
+        }
         if !self.may_ask(s.world.now) {
             return false;
         }
-        let Some(due) = all_late_at(s, awaited, since) else { return false };
+        let Some(due) = self.all_late_at(s, awaited, since) else { return false };
         if due > s.world.now {
             self.ask_at = Some(due);
             return false;
@@ -190,9 +197,9 @@ impl LateWrites {
         }
         let mut in_flight = VolumeSet::EMPTY;
         for volume in awaited.iter() {
-            in_flight.insert_if(volume, is_writing(s.world, volume));
-            let writes = begun(s.world, volume);
-            self.add(volume, Begun { since, writes, sync_failures: active.sync_failures });
+            let (slow, writes) = (is_writing(s.world, volume), begun(s.world, volume));
+            in_flight.insert_if(volume, slow);
+            self.add(volume, Begun { since, writes, slow, sync_failures: active.sync_failures });
         }
         for shard in &mut s.world.shards {
             shard.destager.part(&mut shard.tiers, awaited);
@@ -204,6 +211,22 @@ impl LateWrites {
         // The other awaited volumes had no place for a write, or their records were busy.
         s.stores.note_late(s.world, in_flight);
         true
+    }
+
+    /// When the stores of all these volumes are late, given writes that began at `since`; `None` if nothing is awaited,
+    /// or if no other store is left to compare with: if all are slow, none is late. A store can be slow only while a
+    /// write to it is in flight, of this cleaning or apart. The other awaited volumes wait for these writes: for a place,
+    /// or because busy records have their turn when no write is in flight.
+    fn all_late_at(&self, s: &Surroundings<'_>, awaited: VolumeSet, since: Nanos) -> Option<Nanos> {
+        let late = &s.world.volumes.conditions.late;
+        let writing = |&volume: &Volume| is_writing(s.world, volume);
+        let slow: VolumeSet = (awaited | self.volumes()).iter().filter(writing).collect();
+        if awaited.is_empty() || slow.len() as usize == s.world.volumes.len() {
+            return None;
+        }
+        let waits = s.world.somebody_waits();
+        let due = |volume| late.due(volume, since, begun(s.world, volume), waits);
+        Some((awaited & !late.volumes()).iter().map(due).fold(Nanos(0), Nanos::max))
     }
 
     /// A volume is synced, or its sync has failed.
@@ -277,8 +300,10 @@ impl LateWrites {
         let begun = volumes.iter().filter(|&volume| self.begun[volume].writes > 0);
         let written: VolumeSet = begun.collect();
         for volume in written.iter() {
-            let Begun { since, writes, .. } = self.begun[volume];
-            s.stores.note_pace(s.world, volume, since, writes);
+            let Begun { since, writes, slow, .. } = self.begun[volume];
+            if slow {
+                s.stores.note_pace(s.world, volume, since, writes);
+            }
         }
         let failed = (self.failed | self.unsynced) & written;
         s.stores.note_cleaned(s.world, written, failed, self.error);
@@ -310,20 +335,6 @@ pub(super) fn note_taken(writing: &mut Writing, s: &mut Surroundings<'_>, awaite
             writes => s.stores.note_pace(s.world, volume, since, writes),
         }
     }
-}
-
-/// When the stores of all these volumes are late, given writes that began at `since`; `None` as long as it is
-/// unknown, or if no other store is left to compare with: if all are slow, none is late.
-fn all_late_at(s: &Surroundings<'_>, awaited: VolumeSet, since: Nanos) -> Option<Nanos> {
-    let late = &s.world.volumes.conditions.late;
-    if awaited.is_empty() || (late.volumes() | awaited).len() as usize == s.world.volumes.len() {
-        return None;
-    }
-    let waits = s.world.somebody_waits();
-    (awaited & !late.volumes()).iter().try_fold(Nanos(0), |due, volume| {
-        let at = late.due(volume, since, begun(s.world, volume), waits)?;
-        Some(due.max(at))
-    })
 }
 
 /// Writes to the volume that the cleaning has begun.

@@ -201,9 +201,7 @@ impl Cleaner {
             return Turn::from(self.apart.part(work, active, s, may_settle));
         }
 
-        if !is_whole(s) {
-            note_taken(active.writing(), s, VolumeSet::EMPTY);
-        }
+        note_taken(active.writing(), s, VolumeSet::EMPTY);
         self.apart.end_asking();
         self.begin_syncing(s)
     }

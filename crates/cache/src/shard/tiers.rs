@@ -398,17 +398,32 @@ impl Tiers {
         match self.blocks[id].transfer() {
             None => self.try_leave(context, id),
             // It would keep a spare frame until the store answers; when none is left, all volumes wait.
-            Some(t) if self.is_fetched_late(context, t) => self.readmit(id),
+            Some(t) if self.is_late(context, t) => self.readmit(id),
             Some(_) => {}
         }
         self.evict_from_flash(context);
     }
 
-    /// Whether the transfer fetches a block from a late store.
-    fn is_fetched_late(&self, context: &ShardContext<'_>, t: TransferIndex) -> bool {
+    /// Whether the transfer reads a block from a late store, or writes it to one.
+    fn is_late(&self, context: &ShardContext<'_>, t: TransferIndex) -> bool {
         let Transfer { kind, key, .. } = &self.transfers[t];
-        matches!(kind, TransferKind::Fetch | TransferKind::FetchLine)
-            && context.volumes.conditions.late.volumes().has(*key)
+        let waits_for_store = match kind {
+            TransferKind::Fetch
+            | TransferKind::FetchLine
+            | TransferKind::Destage { .. }
+            | TransferKind::DestageRecord { .. }
+            | TransferKind::DestageRead { .. }
+            | TransferKind::DirectWrite { .. }
+            | TransferKind::DirectZero { .. } => true,
+            TransferKind::FlashRead { .. }
+            | TransferKind::Append { .. }
+            | TransferKind::CarryRead { .. }
+            | TransferKind::Carry { .. }
+            | TransferKind::Range { .. }
+            | TransferKind::DirectRead { .. }
+            | TransferKind::Activate { .. } => false,
+        };
+        waits_for_store && context.volumes.conditions.late.volumes().has(*key)
     }
 
     /// Prefetches the data needed when the next victims leave, one step further each time.

@@ -295,10 +295,20 @@ impl MemoryDevices {
         choices: &mut dyn Choices,
         which: impl Fn(Device) -> bool,
     ) -> bool {
+        self.complete_any_io(choices, |io| which(io.device))
+    }
+
+    /// Completes one operation in flight that `which` accepts, slow ones last. Returns whether there
+    /// was one.
+    pub fn complete_any_io(
+        &mut self,
+        choices: &mut dyn Choices,
+        which: impl Fn(&PendingIo) -> bool,
+    ) -> bool {
         let which = &which;
         let among = |slow_too: bool| {
             let pending = self.pending.iter().enumerate();
-            pending.filter(move |(_, p)| which(p.io.device) && (slow_too || p.delay == 0))
+            pending.filter(move |(_, p)| which(&p.io) && (slow_too || p.delay == 0))
         };
         let ready = among(false).count();
         let slow_too = ready == 0;

@@ -127,7 +127,7 @@ impl Destager {
     pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
         let unread = *self.state.unread();
         let Some(log) = self.carrying.log_that_takes(context) else { return CarryState::Failed };
-        let most = owed::together(tiers, log.geometry());
+        let most = owed::together(self.writes.frames(tiers), log.geometry());
         self.carrying.carry_some(tiers, context, &mut self.chosen, unread);
         let left = &self.chosen;
         let state = match (left.is_empty(), unread) {

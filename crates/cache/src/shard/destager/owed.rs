@@ -5,7 +5,6 @@ use forebay_flash::{Geometry, RegionIndex};
 use super::carry::is_lost;
 use crate::shard::Shard;
 use crate::shard::entry::Entry;
-use crate::shard::tiers::Tiers;
 use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
@@ -58,21 +57,22 @@ pub(crate) fn needs(
         }
     }
     // Adds the headers of batches, and the pages that may stay unused at the end of a region.
-    owed.pages += records.div_ceil(together(tiers, geometry) as u64) + 2;
+    let frames = shard.destager.writes.frames(tiers);
+    owed.pages += records.div_ceil(together(frames, geometry) as u64) + 2;
     let most = tiers.flash.entries() / LOST_SHARE;
     (owed.lost == 0 || tiers.blocks.lost() + owed.lost as u32 <= most).then_some(owed)
 }
 
-/// The least number of records that are carried on together, unless fewer are left.
+/// The least number of records that are carried on together, unless fewer are left or a late store keeps bounce frames.
 pub(crate) fn batch(shard: &Shard, geometry: &Geometry) -> usize {
-    together(&shard.tiers, geometry)
+    together(shard.tiers.transfers.bounces() as u32, geometry)
 }
 
-/// Like [`batch`], for tiers.
-pub(super) fn together(tiers: &Tiers, geometry: &Geometry) -> usize {
+/// Like [`batch`], if no more than `frames` bounce frames can become free.
+pub(super) fn together(frames: u32, geometry: &Geometry) -> usize {
     let most =
         geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
-    (most.max(1) as usize).min(CARRY_BATCH).min(tiers.transfers.bounces())
+    (most.min(frames).max(1) as usize).min(CARRY_BATCH)
 }
 
 /// Whether a dirty record of the region could not be read.

@@ -191,7 +191,7 @@ impl Writes {
     }
 
     /// Number of bounce frames, without those of writes that the job does not wait for.
-    fn frames(&self, tiers: &Tiers) -> u32 {
+    pub(super) fn frames(&self, tiers: &Tiers) -> u32 {
         let apart = self.apart.volumes().iter().map(|volume| self.frames[volume]).sum::<u32>();
         (tiers.transfers.bounces() as u32).saturating_sub(apart)
     }

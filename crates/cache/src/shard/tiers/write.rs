@@ -425,15 +425,15 @@ impl Tiers {
             if let Some(step) = self.write_absent(context, key, piece) {
                 return step;
             }
-            context.stats.bypassed_log += 1;
-            return self.range(context, key, piece, op != Op::Write);
+            let step = self.range(context, key, piece, op != Op::Write);
+            return count_bypass(step, context);
         };
         match self.blocks[id].transfer() {
             Some(t) => PieceStep::Wait(t),
             None if self.blocks[id].is_bound() => Tiers::await_void(context),
             None => {
-                context.stats.bypassed_log += 1;
-                self.write_direct(context, key, piece, op)
+                let step = self.write_direct(context, key, piece, op);
+                count_bypass(step, context)
             }
         }
     }
@@ -464,6 +464,12 @@ impl Tiers {
         }
         Some(PieceStep::Wait(self.transfers.mark(&mut self.blocks, context, id, true)))
     }
+}
+
+/// Counts a write that bypasses the log, once it has begun. Until then, each attempt comes here.
+fn count_bypass(step: PieceStep, context: &mut ShardContext<'_>) -> PieceStep {
+    context.stats.bypassed_log += u64::from(matches!(step, PieceStep::Joined));
+    step
 }
 
 /// Whether a write that does not end in the cache bypasses it, as part of a stream.
