@@ -507,7 +507,8 @@ fn recover(
 }
 
 /// Stores with the same identity, because one was copied, or has two addresses: refused, or given different
-/// identities from now on. Stores without a header have identities only for a flash tier.
+/// identities from now on. Stores without a header, and stores that nobody writes to, have identities only for a flash
+/// tier.
 fn tell_twins_apart(
     stores: &mut [Store],
     has_flash: bool,
@@ -515,8 +516,12 @@ fn tell_twins_apart(
 ) -> Result<(), EngineError> {
     for n in 1..stores.len() {
         let (before, rest) = stores.split_at_mut(n);
-        let is_twin =
-            |store: &&Store| store.uuid == rest[0].uuid && (has_flash || rest[0].header.is_some());
+        let is_twin = |store: &&Store| {
+            // Without flash, copies that nobody writes to stay as they are.
+            let matters =
+                has_flash || rest[0].header.is_some() && !(store.read_only && rest[0].read_only);
+            store.uuid == rest[0].uuid && matters
+        };
         let Some(twin) = before.iter().find(is_twin) else { continue };
         if !options.format || rest[0].header.is_none() {
             return Err(EngineError::Twins { one: twin.name.clone(), other: rest[0].name.clone() });

@@ -19,7 +19,7 @@ use crate::fingerprint::{Fingerprint, SealContents, VolumeContents, times};
 use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
-use crate::patience::{self, Progress};
+use crate::patience::{self, Answers, Progress};
 use crate::store_plan::{Plan, header_places};
 use crate::watch::Watch;
 
@@ -195,6 +195,11 @@ impl Store {
     /// The syncs of the header.
     pub fn syncs(&self) -> &Arc<StoreSyncs> {
         self.area.syncs()
+    }
+
+    /// When it last answered.
+    pub fn answers(&self) -> &Arc<Answers> {
+        self.area.answers()
     }
 
     /// Writes the header, durably.
