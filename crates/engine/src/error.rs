@@ -639,7 +639,7 @@ fn each(stores: &[FailingStore]) -> String {
     stores.iter().map(|store| format!("; {store}")).collect()
 }
 
-/// Of whom it is said, after "the backing store".
+/// Names the volumes of stores, after "the backing store".
 fn of_volumes(names: &[String]) -> String {
     match names {
         [name] => format!(" of volume {name}"),

@@ -163,8 +163,11 @@ fn a_volume_that_is_held_while_flash_fails_reads_what_others_wrote_meanwhile() {
         wait_until(|| engine.resume().is_ok());
         assert_eq!(read(&mut session, 1, 0), if changes { 5 } else { 8 });
         assert_eq!(read(&mut session, 0, 0), 9);
-        write(&mut session, 1, 0, 6);
-        assert_eq!(read(&mut session, 1, 0), 6);
+        if changes {
+            // (An unchanged volume continues sooner, while writes of what flash has can still fail.)
+            write(&mut session, 1, 0, 6);
+            assert_eq!(read(&mut session, 1, 0), 6);
+        }
         drop(session);
     }
 }
