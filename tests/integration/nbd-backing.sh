@@ -163,6 +163,22 @@ ends_in 30 || fail "two signals do not end a server whose store hangs"
 kill -CONT "$KIT"
 unkit
 
+# A store that is slow, but answers, loses nothing that is cached, however long a comparison takes.
+rm -f disk.img flash.img first.img
+truncate -s 65M disk.img
+kit --filter=delay file disk.img rdelay=1
+: >server.log
+start
+of vm2 'write -P 1 0 64k' flush
+"$FOREBAY" ctl quiesce --config forebay.toml >/dev/null
+began=$SECONDS
+"$FOREBAY" ctl quiesce --resume --config forebay.toml >/dev/null || fail "a slow store is held: $(cat server.log)"
+[ $((SECONDS - began)) -gt 10 ] || fail "the export is not slow"
+of vm2 'write -P 2 0 64k' flush 'read -P 2 0 64k'
+! grep -q "cached data was dropped" server.log || fail "a slow store counts as changed: $(cat server.log)"
+stop || fail "$(cat server.log)"
+unkit
+
 # An export that came back smaller, with nothing dirty: it is used, without what was cached of it.
 rm -f disk.img flash.img
 truncate -s 65M disk.img

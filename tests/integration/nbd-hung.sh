@@ -29,6 +29,26 @@ begin() {
     io 'write -P 1 0 8M' flush
 }
 
+# A quiesce that waits for the store can be ended, and clients continue.
+begin
+io 'write -P 2 0 8M' flush
+hang
+"$FOREBAY" ctl quiesce --config forebay.toml >quiesce.out 2>&1 &
+quiesce=$!
+sleep 2
+kill -0 "$quiesce" || fail "a quiesce does not wait for the store: $(cat quiesce.out)"
+timeout 20 "$FOREBAY" ctl quiesce --resume --config forebay.toml >/dev/null || fail "a quiesce that waits cannot be ended"
+! wait "$quiesce" || fail "a quiesce that was ended succeeds"
+grep -q "was ended before" quiesce.out || fail "it does not say why: $(cat quiesce.out)"
+io 'read -P 2 0 64k'
+kill -CONT "$KIT"
+# The next one takes what the store lacks.
+"$FOREBAY" ctl quiesce --config forebay.toml >/dev/null || fail "no quiesce after one that was ended"
+"$FOREBAY" ctl quiesce --resume --config forebay.toml >/dev/null
+io 'read -P 2 0 64k'
+stop || fail "$(cat server.log)"
+unkit
+
 for ack in flash dram; do
     # Dirty data is on flash. A first signal waits for the store.
     begin ack=$ack

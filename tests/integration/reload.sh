@@ -77,6 +77,10 @@ status | grep -q '"acknowledge": "flash"' || fail "a file without flash made the
 stop
 rm -f disk.img flash.img
 start
+# Without a flash tier, nothing lasts from a format.
+sed -i 's/^\[cache\]/&\nblock_size = "8KiB"/' forebay.toml
+reload
+said 'cache.block_size has changed; the change takes effect at the next start$'
 config flash
 reload
 said 'flash has changed; the change takes effect at the next start'

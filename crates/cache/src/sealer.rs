@@ -81,7 +81,11 @@ impl Sealer {
     /// A seal begins; nothing else is in progress.
     pub fn begin(&mut self, world: &mut World, volumes: Vec<Sealed>) {
         let mut stage = SealingStage::Settling;
-        let without_flash = world.flash.all_without();
+        // (A log that has failed takes no note of the others, so this must concern no others.)
+        let drops =
+            |sealed: &Sealed| sealed.distrust && world.flash.without().contains(sealed.volume);
+        let drops_all = world.lifecycle.is_ready() && volumes.iter().all(drops);
+        let without_flash = world.flash.all_without() || drops_all && !volumes.is_empty();
         match &mut world.log {
             Some(_) if without_flash => stage = SealingStage::Dropping(EntryWalk::START),
             Some(log) if world.lifecycle.is_stopped() => {

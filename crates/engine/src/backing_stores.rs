@@ -12,7 +12,11 @@ use forebay_device::StoreSyncs;
 use forebay_device::nbd::Export;
 use forebay_effect::IoError;
 
+use crate::patience::{Answers, Patience};
 use crate::store::Store;
+
+/// How often a question to stores looks which of them are still waited for.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 /// Why operations on a backing store fail.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,6 +38,7 @@ pub(crate) struct BackingStores {
     /// The exports among them, for what needs no lock.
     exports: PerVolume<Option<Arc<Export>>>,
     syncs: PerVolume<Arc<StoreSyncs>>,
+    answers: PerVolume<Arc<Answers>>,
     /// Whether a thread that [asks](BackingStores::ask) has not ended, by volume.
     asked: PerVolume<AtomicBool>,
     /// Whether exports that do not answer are given up.
@@ -44,9 +49,11 @@ impl BackingStores {
     pub fn new(stores: Vec<Store>) -> BackingStores {
         let exports = stores.iter().map(|store| store.export.clone()).collect();
         let syncs = stores.iter().map(|store| store.syncs().clone()).collect();
+        let answers = stores.iter().map(|store| store.answers().clone()).collect();
         let asked = stores.iter().map(|_| AtomicBool::new(false)).collect();
         let stores = stores.into_iter().map(Mutex::new).collect();
-        BackingStores { stores, exports, syncs, asked, given_up: AtomicBool::new(false) }
+        let given_up = AtomicBool::new(false);
+        BackingStores { stores, exports, syncs, answers, asked, given_up }
     }
 
     /// All volumes.
@@ -64,30 +71,32 @@ impl BackingStores {
         self.stores.volumes().map(|volume| self.lock(volume)).collect()
     }
 
-    /// Calls `what` for each of these stores, all at the same time, and waits for at most `limit`. A store that has
-    /// not answered by then gives `None`: a call in progress continues without its result, and under the store's lock;
-    /// a call that has not begun is left out. There is at most one such call for each store, so a store that an
-    /// earlier call still waits for gives `None` as well.
+    /// Calls `what` for each of these stores, all at the same time, and waits for each as long as `patience` says. A
+    /// store that is waited for no longer gives `None`: a call in progress continues without its result, and under the
+    /// store's lock; a call that has not begun is left out. There is at most one such call for each store, so a store
+    /// that an earlier call still waits for gives `None` as well, unless the patience is endless.
     pub fn ask<T: Send + 'static>(
         self: &Arc<BackingStores>,
         volumes: &[Volume],
-        limit: Duration,
+        patience: &Patience<'_>,
         what: impl Fn(Volume, &mut Store) -> T + Send + Sync + 'static,
     ) -> PerVolume<Option<T>> {
-        let until = Instant::now().checked_add(limit);
+        let asked = Instant::now();
         let mut results: PerVolume<Option<T>> = self.volumes().map(|_| None).collect();
-        let (what, is_late) = (Arc::new(what), Arc::new(AtomicBool::new(false)));
+        let late: PerVolume<AtomicBool> = self.volumes().map(|_| AtomicBool::new(false)).collect();
+        let (what, late) = (Arc::new(what), Arc::new(late));
         let (tell, told) = channel();
-        let mut awaited = 0;
+        let mut awaited = Vec::new();
         for &volume in volumes {
-            if self.asked[volume].swap(true, Ordering::AcqRel) {
+            let is_asked = self.asked[volume].swap(true, Ordering::AcqRel);
+            if is_asked && !patience.is_endless() {
                 continue;
             }
-            let (stores, what, is_late, tell) =
-                (self.clone(), what.clone(), is_late.clone(), tell.clone());
+            let (stores, what, late, tell) =
+                (self.clone(), what.clone(), late.clone(), tell.clone());
             let call = Arc::new(move || {
                 let mut store = stores.lock(volume);
-                let in_time = !is_late.load(Ordering::Acquire);
+                let in_time = !late[volume].load(Ordering::Acquire);
                 let result = in_time.then(|| what(volume, &mut store));
                 drop(store);
                 stores.asked[volume].store(false, Ordering::Release);
@@ -100,16 +109,25 @@ impl BackingStores {
                 // Where no more threads may be started, this one does it.
                 call();
             }
-            awaited += 1;
+            awaited.push(volume);
         }
-        while awaited > 0 {
-            let left = until.map_or(limit, |until| until.saturating_duration_since(Instant::now()));
-            let Ok((volume, result)) = told.recv_timeout(left) else { break };
-            results[volume] = result;
-            awaited -= 1;
+        while !awaited.is_empty() {
+            if let Ok((volume, result)) = told.recv_timeout(LOOK_PERIOD) {
+                results[volume] = result;
+                awaited.retain(|&other| other != volume);
+            }
+            awaited.retain(|&volume| {
+                let waits = patience.waits_for(&self.answers[volume], asked);
+                late[volume].fetch_or(!waits, Ordering::AcqRel);
+                waits
+            });
         }
-        is_late.store(true, Ordering::Release);
         results
+    }
+
+    /// Whether the store does not answer: a thread still waits for it on behalf of a question.
+    pub fn is_asked(&self, volume: Volume) -> bool {
+        self.asked[volume].load(Ordering::Acquire)
     }
 
     /// The start that the headers announce has ended before its epoch: they say again how the stores

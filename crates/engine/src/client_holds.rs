@@ -6,7 +6,7 @@
 //! machine.)
 //!
 //! The end of a quiesce keeps holding the requests to a volume whose header it could not write, until the header is
-//! written or a stop is announced. Until then the header may say that the store is complete and unchanged, and a
+//! written and nothing cached of the volume can be out of date, or until a stop is announced. Until then the header may say that the store is complete and unchanged, and a
 //! write would make that false.
 
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ pub(crate) struct ClientHolds {
     invalidation: bool,
     /// The volumes whose headers the last quiesce could not take its notes back from, and why.
     noted: BTreeMap<Volume, String>,
+    /// How often operators have ordered to let clients continue.
+    resumes: u64,
 }
 
 /// How far a quiesce is.
@@ -97,6 +99,17 @@ impl ClientHolds {
     pub fn end_quiesce(&mut self, noted: BTreeMap<Volume, String>) {
         self.quiesce = Quiesce::No;
         self.noted = noted;
+    }
+
+    /// An operator orders to let clients continue. A quiesce that has begun, or waits for another order, and has not
+    /// noted all stores yet, ends.
+    pub fn order_resume(&mut self) {
+        self.resumes += 1;
+    }
+
+    /// How often operators have ordered to let clients continue.
+    pub fn resumes(&self) -> u64 {
+        self.resumes
     }
 
     /// The volumes that a quiesce still holds although it has ended, and why.

@@ -13,6 +13,7 @@ use smallvec::smallvec;
 use crate::client_holds::ClientHolds;
 use crate::clock::Clock;
 use crate::devices::AnyDevices;
+use crate::held_wait::StoreProgress;
 use crate::hits::{Readers, SessionHits};
 use crate::lock::{LockHold, Waiters};
 use crate::machine::Driven;
@@ -209,6 +210,30 @@ impl Core {
         self.table.len()
     }
 
+    /// What changes whenever a request is answered, an operation of a device ends, or a stamp is written.
+    pub fn progress(&self) -> StoreProgress {
+        let ExecutorStats { reads, writes, zeroes, syncs, errors, .. } = self.executor.stats();
+        StoreProgress {
+            requests: self.table.len() - self.waiting.len(),
+            operations: reads + writes + zeroes + syncs + errors,
+            stamping: self.cache.stamping(),
+        }
+    }
+
+    /// The volumes with requests that the machine has not answered, with dirty blocks, or whose stamps are being
+    /// written.
+    pub fn volumes_in_progress(&self) -> Vec<Volume> {
+        let is_dirty =
+            |v: Volume| self.cache.volume_stats(v).is_some_and(|stats| stats.dirty_blocks > 0);
+        let is_stamped = |v: Volume| self.cache.stamping() >> v.0 & 1 == 1;
+        let volumes = (0..).map(Volume).take_while(|&v| self.cache.volume_stats(v).is_some());
+        let is_used = |v: Volume| {
+            let mut requests = self.table.requests();
+            requests.any(|(id, request)| request.volume == v && !self.waiting.contains(id))
+        };
+        volumes.filter(|&v| is_dirty(v) || is_stamped(v) || is_used(v)).collect()
+    }
+
     /// When the oldest request in flight arrived.
     pub fn oldest_in_flight(&self) -> Option<Nanos> {
         self.table.oldest()
@@ -327,6 +352,12 @@ impl Core {
             self.update_published();
             self.drive(now);
         }
+    }
+
+    /// An operator orders to let clients continue: a quiesce on its way ends.
+    pub fn order_resume(&mut self) {
+        self.holds.order_resume();
+        self.news.tell();
     }
 
     /// A quiesce has ended: requests continue, unless something else holds them, and so do stamps. The headers of

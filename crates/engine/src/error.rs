@@ -335,6 +335,19 @@ pub enum EngineError {
     /// The flash tier could not take a note about the stores.
     #[error("the flash tier: {0}")]
     FlashNote(IoError),
+    /// An operator has ended a quiesce before it was complete.
+    #[error(
+        "the quiesce was ended before the backing stores were complete; client requests continue"
+    )]
+    QuiesceEnded,
+    /// Backing stores do not answer.
+    #[error("the backing store{} did not answer for {seconds} s", of_volumes(volumes))]
+    NoAnswer {
+        /// Names of the volumes.
+        volumes: Vec<String>,
+        /// How long they have not answered.
+        seconds: u64,
+    },
     /// Clients are held back and could not be resumed.
     #[error("{0}; client requests are still held back")]
     StillQuiesced(Box<EngineError>),
@@ -354,8 +367,8 @@ pub enum EngineError {
     },
     /// A quiesce has ended, but not for these volumes.
     #[error(
-        "client requests to {} are still held back, because the header of the backing store could not be \
-         written after a quiesce; requests to other volumes continue", held(.0)
+        "client requests to {} are still held back after a quiesce, because the header of the backing store could \
+         not be written, or cached data could not be dropped; requests to other volumes continue", held(.0)
     )]
     VolumesHeld(Vec<HeldVolume>),
     /// A volume has become too small for its dirty data.
@@ -624,6 +637,14 @@ pub enum EngineError {
 
 fn each(stores: &[FailingStore]) -> String {
     stores.iter().map(|store| format!("; {store}")).collect()
+}
+
+/// Names the volumes of stores, after "the backing store".
+fn of_volumes(names: &[String]) -> String {
+    match names {
+        [name] => format!(" of volume {name}"),
+        names => format!("s of volumes {}", names.join(", ")),
+    }
 }
 
 fn held(volumes: &[HeldVolume]) -> String {

@@ -68,11 +68,11 @@ pub enum Fault {
         why: String,
     },
     /// Requests to a volume are still held back after a quiesce, because the header of its backing store could not be
-    /// written. The store is tried again by [`Engine::end_overdue_quiesce`] and [`Engine::resume`].
+    /// written, or what is cached of the volume could not be dropped. The store is tried again by [`Engine::end_overdue_quiesce`] and [`Engine::resume`].
     Held {
         /// Name of the volume.
         volume: String,
-        /// Why the last write failed.
+        /// What failed last.
         why: String,
         /// Whether the session with the NBD server of the store has ended, so that only a restart helps.
         disconnected: bool,
@@ -110,6 +110,15 @@ pub enum OrderNews {
         /// Names of the volumes.
         volumes: Vec<String>,
     },
+    /// The end of a quiesce could not find out in time whether stores have changed.
+    #[error(
+        "after the quiesce, the backing stores of these volumes did not answer, or took too long to \
+         read: {}; their cached data was dropped", volumes.join(", ")
+    )]
+    StoresSilent {
+        /// Names of the volumes.
+        volumes: Vec<String>,
+    },
     /// The end of a quiesce could not find out whether stores have changed.
     #[error(
         "after the quiesce, the backing stores of these volumes could not be read: {}; their cached \
@@ -125,7 +134,9 @@ impl OrderNews {
     /// Names of the volumes that the news is about.
     pub fn volumes(&self) -> &[String] {
         match self {
-            OrderNews::StoresChanged { volumes } | OrderNews::StoresUnread { volumes } => volumes,
+            OrderNews::StoresChanged { volumes }
+            | OrderNews::StoresSilent { volumes }
+            | OrderNews::StoresUnread { volumes } => volumes,
         }
     }
 }
@@ -237,7 +248,7 @@ impl fmt::Display for Fault {
                 write!(
                     f,
                     "requests to volume {volume} are still held back after the quiesce, because the header of its \
-                     backing store could not be written: {why}. Its cached data was dropped. "
+                     backing store could not be written, or cached data could not be dropped: {why}. "
                 )?;
                 f.write_str(match disconnected {
                     false => "Forebay tries again every second",

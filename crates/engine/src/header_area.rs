@@ -14,6 +14,7 @@ use forebay_effect::Device;
 use rustix::fs::{Advice, fadvise};
 
 use crate::backing_header::AREA_BYTES;
+use crate::patience::Answers;
 use crate::watch::{Operation, Part, Watch};
 
 /// A backing store, for access to its header.
@@ -22,6 +23,8 @@ pub(crate) struct HeaderArea {
     medium: Medium,
     /// Shared with the devices, which sync the data.
     syncs: Arc<StoreSyncs>,
+    /// When it last answered.
+    answers: Arc<Answers>,
     watch: Option<(Arc<dyn Watch>, Device)>,
 }
 
@@ -43,12 +46,17 @@ impl HeaderArea {
     }
 
     fn new(medium: Medium) -> HeaderArea {
-        HeaderArea { medium, syncs: Arc::default(), watch: None }
+        HeaderArea { medium, syncs: Arc::default(), answers: Arc::default(), watch: None }
     }
 
     /// The syncs of the header, to be joined with those of the data on the same store.
     pub fn syncs(&self) -> &Arc<StoreSyncs> {
         &self.syncs
+    }
+
+    /// When a read, write or sync here last ended.
+    pub fn answers(&self) -> &Arc<Answers> {
+        &self.answers
     }
 
     /// From now on `watch` is notified of writes, as writes to `device`.
@@ -86,6 +94,12 @@ impl HeaderArea {
 
     /// Reads `bytes` from `at`.
     pub fn read_exact(&self, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        let read = self.read_all(at, bytes);
+        self.answers.note();
+        read
+    }
+
+    fn read_all(&self, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
         match &self.medium {
             Medium::File(file) => file.read_exact_at(bytes, at),
             Medium::Remote(export) => {
@@ -181,6 +195,18 @@ impl HeaderArea {
     }
 
     fn watched(
+        &self,
+        verb: Verb,
+        offset: u64,
+        bytes: &[u8],
+        perform: impl FnOnce() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let result = self.passed_on(verb, offset, bytes, perform);
+        self.answers.note();
+        result
+    }
+
+    fn passed_on(
         &self,
         verb: Verb,
         offset: u64,

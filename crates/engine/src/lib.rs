@@ -36,6 +36,7 @@ mod fingerprint;
 mod flash_device;
 mod former_header;
 mod header_area;
+mod held_wait;
 mod hits;
 mod inspection;
 mod lock;

@@ -508,7 +508,8 @@ fn recover(
 }
 
 /// Stores with the same identity, because one was copied, or has two addresses: refused, or given different
-/// identities from now on. Stores without a header have identities only for a flash tier.
+/// identities from now on. Stores without a header, and stores that nobody writes to, have identities only for a flash
+/// tier.
 fn tell_twins_apart(
     stores: &mut [Store],
     has_flash: bool,
@@ -517,8 +518,11 @@ fn tell_twins_apart(
     for n in 1..stores.len() {
         let (before, rest) = stores.split_at_mut(n);
         let has_header = rest[0].head.header().is_some();
-        let is_twin =
-            |store: &&Store| store.head.id() == rest[0].head.id() && (has_flash || has_header);
+        let is_twin = |store: &&Store| {
+            // Without flash, copies that nobody writes to stay as they are.
+            let matters = has_flash || has_header && !(store.read_only && rest[0].read_only);
+            store.head.id() == rest[0].head.id() && matters
+        };
         let Some(twin) = before.iter().find(is_twin) else { continue };
         if !options.format || !has_header {
             return Err(EngineError::Twins { one: twin.name.clone(), other: rest[0].name.clone() });

@@ -5,7 +5,7 @@
 //! cuts short what an order waits for, and lets no other begin. Threads take the engine's locks in
 //! this sequence: the orders, the stores by number, the core.
 
-use forebay_block::PerVolume;
+use forebay_block::{PerVolume, Volume};
 use std::ops::ControlFlow;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use forebay_config as words;
 use forebay_flash::HeaderChange;
 use forebay_setup::SetupError;
 
-use crate::core::Life;
+use crate::core::{Core, Life};
 use crate::engine::Engine;
 use crate::error::{DestageFailure, DirtyLeft, EngineError, FailingStore};
 use crate::faults;
@@ -33,6 +33,11 @@ pub(crate) struct Orders {
     /// The stores as a quiesce has left them, by volume. While there are any, headers and flash may
     /// note that the stores are complete, so the notes are withdrawn before clients continue.
     pub notes: Option<PerVolume<Option<SealContents>>>,
+    /// Volumes that a quiesce still holds although it has ended, and of which something cached may be out of date:
+    /// flash had failed when it should have been dropped. (See `quiesce.rs`.)
+    pub undropped: Vec<Volume>,
+    /// An order has not waited for the end of its destage.
+    pub left_destage: bool,
     /// Why a stop could not end a quiesce.
     pub unresumed: Option<EngineError>,
 }
@@ -44,6 +49,8 @@ impl Orders {
             marks_dirty: config.cache.write_policy.keeps_dirty_data(),
             acknowledge: config.acknowledge_of_write_back(),
             notes: None,
+            undropped: Vec::new(),
+            left_destage: false,
             unresumed: None,
         }
     }
@@ -85,24 +92,32 @@ impl Engine {
     /// returns an error.
     pub(crate) fn destage_during(
         &self,
-        _: &mut Orders,
+        orders: &mut Orders,
         what: &'static str,
         mut progress: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
-        let mut core = self.shared.lock();
-        if core.life() != Life::Serving {
-            return Err(EngineError::Stopping);
-        }
-        core.order(self.shared.clock.now(), Order::Destage);
-        drop(core);
-        let result = self.shared.wait_notice(
-            |notice| match notice {
-                Notice::Destaged(result) => Some(*result),
-                _ => None,
-            },
-            |core| core.cache().dirty_blocks(),
-            &mut progress,
-        )?;
+        let ended = |notice: &Notice| match notice {
+            Notice::Destaged(result) => Some(*result),
+            _ => None,
+        };
+        let left = orders.left_destage;
+        let begin = |core: &mut Core| {
+            if core.life() != Life::Serving {
+                return Some(Err(EngineError::Stopping));
+            }
+            // The notice of one that nobody waited for would be taken for that of this one.
+            if left && core.cache().is_destaging() {
+                return None;
+            }
+            while core.news().take_notice(ended).is_some() {}
+            core.order(self.shared.clock.now(), Order::Destage);
+            Some(Ok(()))
+        };
+        let dirty = |core: &Core| core.cache().dirty_blocks();
+        self.shared.wait_until(begin, dirty, &mut progress)??;
+        orders.left_destage = true;
+        let result = self.shared.wait_notice(ended, dirty, &mut progress)?;
+        orders.left_destage = false;
         result.map_err(|error| self.destage_error(what, error))
     }
 

@@ -1,10 +1,11 @@
-//! Opens what others may still hold: files of a process that has just ended, and exports of a server that does
-//! not answer.
+//! How long the engine waits for others: for files of a process that has just ended, and for stores that do not
+//! answer.
 //!
 //! The kernel dismantles the io_uring of a killed process after the process has ended. Until then,
 //! files that were registered with it stay locked: for milliseconds, or longer under load.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,60 @@ const POLL_PERIOD: Duration = Duration::from_millis(20);
 
 /// How often a start that waits asks whether to go on.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(100);
+
+/// When a store last answered. A busy store takes long for many reads; one that hangs answers none.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    began: Instant,
+    /// Milliseconds from then to the last answer.
+    last_ms: AtomicU64,
+}
+
+impl Default for Answers {
+    fn default() -> Answers {
+        Answers { began: Instant::now(), last_ms: AtomicU64::new(0) }
+    }
+}
+
+impl Answers {
+    /// The store has answered, whatever it said.
+    pub fn note(&self) {
+        self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Release);
+    }
+
+    /// How long it has been silent since `from` at the earliest.
+    pub fn silence(&self, from: Instant) -> Duration {
+        let last = self.began + Duration::from_millis(self.last_ms.load(Ordering::Acquire));
+        last.max(from).elapsed()
+    }
+}
+
+/// How long a question to stores waits for their answers.
+pub(crate) struct Patience<'a> {
+    /// A store that answers nothing for so long is waited for no longer.
+    pub silence: Duration,
+    /// No store is waited for longer than this.
+    pub total: Duration,
+    /// If this is false, no store is waited for longer than `silence` in all.
+    pub goes_on: &'a dyn Fn() -> bool,
+}
+
+impl Patience<'_> {
+    /// Without any limit.
+    pub const ENDLESS: Patience<'static> =
+        Patience { silence: Duration::MAX, total: Duration::MAX, goes_on: &|| true };
+
+    /// Whether it has no limit.
+    pub fn is_endless(&self) -> bool {
+        self.silence == Duration::MAX
+    }
+
+    /// Whether a store that has answered at these times since the question at `asked` is waited for.
+    pub fn waits_for(&self, answers: &Answers, asked: Instant) -> bool {
+        let total = if (self.goes_on)() { self.total } else { self.silence };
+        answers.silence(asked) < self.silence && asked.elapsed() < total
+    }
+}
 
 /// Whether a start that waits goes on.
 pub(crate) type Progress<'a> = dyn FnMut() -> ControlFlow<EngineError> + 'a;
@@ -92,6 +147,34 @@ pub(crate) fn open_or_name(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_is_given_up_when_it_is_silent_and_not_when_it_takes_long() {
+        let (answers, now) = (Answers::default(), Instant::now());
+        let asked = now.checked_sub(Duration::from_secs(60)).unwrap_or(now);
+        let of = |seconds| Duration::from_secs(seconds);
+        let (on, off) = (|| true, || false);
+        let patience = |total, goes_on| Patience {
+            silence: Duration::from_secs(10),
+            total: of(total),
+            goes_on,
+        };
+        answers.note();
+        assert!(patience(300, &on).waits_for(&answers, now));
+        if asked < now {
+            assert!(patience(300, &on).waits_for(&answers, asked), "it has just answered");
+            assert!(!patience(50, &on).waits_for(&answers, asked), "all of it took too long");
+            assert!(!patience(300, &off).waits_for(&answers, asked), "nobody waits any more");
+            assert!(Patience::ENDLESS.waits_for(&answers, asked));
+            let silent = Answers { began: asked, last_ms: AtomicU64::new(0) };
+            assert!(!patience(300, &on).waits_for(&silent, asked), "it has never answered");
+            assert!(
+                patience(300, &on).waits_for(&silent, now),
+                "its silence counts from the question"
+            );
+            assert!(Patience::ENDLESS.waits_for(&silent, asked));
+        }
+    }
 
     #[test]
     fn a_wait_for_what_never_comes_ends_when_it_is_told_to() {

@@ -11,17 +11,24 @@
 //! and unchanged. Requests to its volume stay held, so that this remains true, and everything cached of the volume is
 //! dropped durably, so that nothing is out of date whatever becomes of the store. The other volumes continue. The
 //! volume follows as soon as its header is written, which needs no other change of the tier.
+//!
+//! If flash has failed, nothing can be dropped of a volume that still depends on it. Such a volume keeps its note, and
+//! its store is compared with the note again before the volume follows. If others have changed the store, the volume
+//! stays held until it passes through, when what memory has of it can be dropped.
+//!
+//! A store that hangs holds only its own volume, and a store that is slow loses nothing that is cached: each step ends
+//! when a store has answered nothing for some time, not when the step has taken that long. A call that nobody waits for
+//! any more may still change the header of its store, so its volume stays held until the call has ended.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::TryLockError;
-use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay_block::{PerVolume, Volume};
 use forebay_cache::{Notice, Order};
-use forebay_effect::Outcome;
-use forebay_flash::{Fingerprint, HeaderChange, SEAL_BYTES, Sealed};
+use forebay_effect::{IoError, Outcome};
+use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
 
 use crate::backing_stores::LockedStores;
 use crate::client_holds::{ClientHolds, HeldBack};
@@ -30,14 +37,18 @@ use crate::engine::{Engine, StoreState};
 use crate::error::{EngineError, HeldVolume};
 use crate::faults::OrderNews;
 use crate::fingerprint::SealContents;
+use crate::held_wait::{HELD_WAIT_MAX, HeldWait};
 use crate::news::Rest;
 use crate::operate::Orders;
 use crate::options::VolumeDescription;
+use crate::patience::Patience;
 use crate::shared::CoreGuard;
-use crate::store::Store;
 
-/// How long the end of a quiesce waits for a store that does not answer, while the clients of all volumes wait.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long a quiesce and its end wait for a store that does not answer, while the clients of all volumes wait.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// How long they wait for a store that answers: many stores on one busy disk take minutes to read.
+const READ_WAIT_MAX: Duration = Duration::from_secs(300);
 
 impl Engine {
     /// Destages all dirty data while requests continue, then holds new requests back, finishes
@@ -45,24 +56,32 @@ impl Engine {
     /// [`resume`](Engine::resume): their headers say so, including those in a copy made meanwhile,
     /// and the next start notices if others have written to them. The quiesce ends `limit` after all
     /// is destaged if [`end_overdue_quiesce`](Engine::end_overdue_quiesce) is called regularly.
+    /// A `resume` before that ends it, too.
     ///
     /// # Errors
-    /// As [`destage`](Engine::destage), if the state cannot be recorded, or if a stop is announced
-    /// meanwhile; requests then continue, except those to the volumes that the error or
-    /// [`faults`](Engine::faults) name.
+    /// As [`destage`](Engine::destage), if the state cannot be recorded, if no operation ends for 30 s while requests
+    /// are held back, or if a stop or a resume is ordered meanwhile; requests then continue, except those to the
+    /// volumes that the error or [`faults`](Engine::faults) name.
     pub fn quiesce(
         &self,
         limit: Option<Duration>,
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
+        // (A resume also counts while this waits for another order.)
+        let resumes = self.shared.lock().holds().resumes();
         let mut orders = self.begin_order()?;
+        let wait = HeldWait::endless(Life::Serving).until_resume(resumes);
         if !self.shared.lock().holds().noted().is_empty() {
             // Stores that still have a note of the last quiesce need not take another.
-            self.resume_during(&mut orders)?;
+            self.resume_during(&mut orders, &|| self.waits(&wait))?;
             self.still_held().map_or(Ok(()), Err)?;
         }
         self.change_holds(ClientHolds::prepare_quiesce);
-        let quiesced = self.quiesce_during(&mut orders, limit, &mut progress);
+        // (A resume that was ordered before that did not wait. One that comes later waits for the end of this order.)
+        let quiesced = match self.waits(&wait) {
+            true => self.quiesce_during(&mut orders, limit, wait, &mut progress),
+            false => Err(wait.error(&self.shared.lock(), self.volumes())),
+        };
         self.change_holds(ClientHolds::forget_preparation);
         quiesced
     }
@@ -71,50 +90,74 @@ impl Engine {
         &self,
         orders: &mut Orders,
         limit: Option<Duration>,
+        mut wait: HeldWait,
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
+        let lasts = self.shared.lock().holds().quiesced().is_some();
+        if orders.notes.is_some() {
+            // The new notes must not cover up what others have changed since the last ones.
+            self.drop_changed(orders, &|| self.waits(&wait))?;
+        }
         let mut progress = |dirty| {
             progress(dirty);
             ControlFlow::Continue(())
         };
-        let lasts = self.shared.lock().holds().quiesced().is_some();
-        if orders.notes.is_some() {
-            // The new notes must not cover up what others have changed since the last ones.
-            self.drop_changed(orders)?;
-        }
         if !lasts {
-            self.destage_during(orders, "the destage", &mut progress)?;
+            self.destage_while(orders, &mut wait, &mut progress)?;
         }
         self.change_holds(ClientHolds::begin_quiesce);
-        let quiesced = self.finish_held(orders, &mut progress).and_then(|()| self.note(orders));
+        wait = wait.limited(HELD_WAIT_MAX);
+        let finished = self.finish_held(orders, &mut wait, &mut progress);
+        let quiesced = finished.and_then(|()| self.note(orders, &wait));
         // The limit holds even if the quiesce fails and cannot end now. (One beyond what the clock can say is none.)
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.change_holds(|holds| holds.limit_quiesce(until));
         if quiesced.is_err() {
             // That clients have to wait is more serious than the error.
-            self.resume_or_say(orders)?;
+            self.resume_or_say(orders, &|| true)?;
             self.still_held().map_or(Ok(()), Err)?;
         }
         quiesced
     }
 
     /// Notes that the stores are complete.
-    fn note(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        // Should it fail, some stores have a note already.
-        orders.notes.get_or_insert_with(|| PerVolume::filled(None, self.volumes().len()));
-        let noted = self.note_stores(StoreState::Whole).map_err(failed("the quiesce"))?;
-        orders.notes = Some(noted);
-        Ok(())
+    fn note(&self, orders: &mut Orders, wait: &HeldWait) -> Result<(), EngineError> {
+        // Until here, no header and no tier has a note of a quiesce that begins, and its end has nothing to take back.
+        self.end_stamping(wait.limited(SILENCE_MAX))?;
+        let (notes, noted) = self.note_stores(StoreState::Whole, &patience(&|| self.waits(wait)));
+        // A store without a new note keeps the former one, which shows what others have changed since. The new notes
+        // know the times of the headers that were written, so they count even if others failed.
+        let former = orders.notes.take();
+        let former = |volume| former.as_ref().and_then(|notes| notes[volume]);
+        orders.notes = Some(notes.iter().map(|(volume, note)| note.or(former(volume))).collect());
+        noted.map_err(failed("the quiesce"))
+    }
+
+    /// Whether an order goes on.
+    fn waits(&self, wait: &HeldWait) -> bool {
+        !wait.is_called_off(&self.shared.lock())
     }
 
     /// Lets requests continue if a quiesce has exceeded its limit; true if so. Also lets requests continue to volumes
     /// that a quiesce still holds although it has ended, if their headers can be written now. Call it about once a
-    /// second; it takes at most some seconds, even if a store does not answer.
+    /// second. It takes at most some seconds if a store does not answer, and some minutes if stores are slow to read.
     ///
     /// # Errors
     /// If the flash tier cannot be written; requests are then still held back. [`faults`](Engine::faults) names the
     /// volumes whose headers cannot be written.
     pub fn end_overdue_quiesce(&self) -> Result<bool, EngineError> {
+        self.end_overdue_quiesce_while(|| true)
+    }
+
+    /// Like [`end_overdue_quiesce`](Engine::end_overdue_quiesce), but once `goes_on` is false, slow stores are waited
+    /// for no longer than hung ones.
+    ///
+    /// # Errors
+    /// As [`end_overdue_quiesce`](Engine::end_overdue_quiesce).
+    pub fn end_overdue_quiesce_while(
+        &self,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, EngineError> {
         let is_overdue = || {
             let core = self.shared.lock();
             let until = core.holds().quiesced().map(|quiesced| quiesced.until);
@@ -138,26 +181,28 @@ impl Engine {
             return Ok(false);
         }
         let quiesced = self.shared.lock().holds().quiesced().is_some();
-        self.resume_or_say(&mut orders)?;
+        self.resume_or_say(&mut orders, &goes_on)?;
         Ok(quiesced)
     }
 
     /// Lets requests continue after a [`quiesce`](Engine::quiesce). If other programs have changed a
     /// store meanwhile, this first drops the cached data of its volume, and
-    /// [`faults`](Engine::faults) says so.
+    /// [`faults`](Engine::faults) says so. A quiesce that is still on its way, or waits for another order, ends with an
+    /// error.
     ///
     /// # Errors
     /// If the flash tier cannot be written; requests are then still held back. If the headers of some stores cannot
     /// be written; then only requests to their volumes are.
     pub fn resume(&self) -> Result<(), EngineError> {
-        let core = self.shared.lock();
+        let mut core = self.shared.lock();
+        core.order_resume();
         if !core.holds().is_quiescing() && core.holds().noted().is_empty() {
             // Nothing to end, so nothing to wait for.
             return Ok(());
         }
         drop(core);
         let mut orders = self.begin_order()?;
-        self.resume_or_say(&mut orders)?;
+        self.resume_or_say(&mut orders, &|| true)?;
         self.still_held().map_or(Ok(()), Err)
     }
 
@@ -174,66 +219,126 @@ impl Engine {
     }
 
     /// As [`resume`](Engine::resume); the error says that clients are still held back.
-    fn resume_or_say(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        let resumed = self.resume_during(orders);
+    fn resume_or_say(
+        &self,
+        orders: &mut Orders,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        let resumed = self.resume_during(orders, goes_on);
         resumed.map_err(|error| EngineError::StillQuiesced(Box::new(error)))
     }
 
     /// As [`resume`](Engine::resume), as a part of an order. Holds back requests to the volumes whose headers cannot
-    /// be written.
-    pub(crate) fn resume_during(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        let noted = match orders.notes {
-            Some(_) => {
-                self.drop_changed(orders)?;
-                self.withdraw_notes(orders)?
+    /// be written. Once `goes_on` is false, it waits no longer for slow stores than for hung ones.
+    pub(crate) fn resume_during(
+        &self,
+        orders: &mut Orders,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), EngineError> {
+        let core = self.shared.lock();
+        let (life, quiesced) = (core.life(), core.holds().quiesced().is_some());
+        drop(core);
+        let goes_on = &|| goes_on() && life == Life::Serving && self.shared.lock().life() == life;
+        let noted = match orders.notes.is_some() {
+            true if quiesced => {
+                let dropped = self.drop_changed(orders, goes_on)?;
+                self.withdraw_notes(orders, &dropped)?
             }
-            // What is cached of these volumes is void, and the tier has no note of them.
-            None => {
-                let noted = self.shared.lock().holds().noted().keys().copied().collect::<Vec<_>>();
-                self.withdraw_from_headers(orders, &noted)
-            }
+            // It had noted nothing yet.
+            false if quiesced => BTreeMap::new(),
+            _ => self.withdraw_held(orders, goes_on),
         };
-        orders.notes = None;
+        orders.undropped.retain(|volume| noted.contains_key(volume));
+        if orders.undropped.is_empty() {
+            orders.notes = None;
+        }
         self.shared.with_core(|core, now| core.end_quiesce(now, noted));
         Ok(())
     }
 
-    /// Drops the cached data of volumes whose stores are not as they were noted. It is clean.
-    fn drop_changed(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        let Some(notes) = &mut orders.notes else { return Ok(()) };
-        let (former, shared) = (notes.clone(), self.shared.clone());
-        let noted: Vec<Volume> = notes.volumes().filter(|&v| notes[v].is_some()).collect();
-        let compared = self.stores.ask(&noted, ANSWER_WAIT_MAX, move |volume, store| {
+    /// Takes back the notes of volumes that a quiesce still holds although it has ended. Returns those for which that
+    /// fails, and why. Nothing is cached of the others, or what is cached is as their stores are.
+    fn withdraw_held(
+        &self,
+        orders: &mut Orders,
+        goes_on: &dyn Fn() -> bool,
+    ) -> BTreeMap<Volume, String> {
+        let held = self.shared.lock().holds().noted().keys().copied().collect::<Vec<_>>();
+        let undropped = orders.undropped.clone();
+        let (held, mut noted) = match self.drop_changed(orders, goes_on) {
+            Ok(_) => (held, BTreeMap::new()),
+            // What is cached of them may be out of date.
+            Err(error) => (
+                held.into_iter().filter(|volume| !undropped.contains(volume)).collect(),
+                undropped.into_iter().map(|volume| (volume, error.to_string())).collect(),
+            ),
+        };
+        noted.append(&mut self.withdraw_from_headers(orders, &held));
+        noted
+    }
+
+    /// Drops the cached data of volumes whose stores are not as they were noted, and returns these volumes. The data is
+    /// clean. After the end of a quiesce, this concerns only volumes of which something could not be dropped.
+    fn drop_changed(
+        &self,
+        orders: &mut Orders,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Vec<Volume>, EngineError> {
+        let Some(former) = orders.notes.clone() else { return Ok(Vec::new()) };
+        let shared = self.shared.clone();
+        let is_noted = |&v: &Volume| former[v].is_some() || orders.undropped.contains(&v);
+        let noted: Vec<Volume> = former.volumes().filter(is_noted).collect();
+        let compared = self.stores.ask(&noted, &patience(goes_on), move |volume, store| {
             // The header of a volume that passes through may have been written meanwhile.
             let times = !shared.lock().cache().passes_through(volume);
-            former[volume].map_or(Ok(false), |note| store.differs(&note, times))
+            former[volume].map_or(Ok(true), |note| store.differs(&note, times))
         });
-        let volumes = |is: fn(Option<&Result<bool, EngineError>>) -> bool| -> Vec<_> {
-            let is = |v: &&VolumeDescription| {
-                noted.contains(&v.volume) && is(compared[v.volume].as_ref())
-            };
+        type Compared = Option<Result<bool, EngineError>>;
+        let volumes = |is: fn(&Compared) -> bool| -> Vec<&VolumeDescription> {
+            let is = |v: &&VolumeDescription| noted.contains(&v.volume) && is(&compared[v.volume]);
             self.volumes().iter().filter(is).collect()
         };
         // What cannot be read may have changed.
         let dropped = volumes(|differs| !matches!(differs, Some(Ok(false))));
+        let dropped: Vec<Volume> = dropped.into_iter().map(|v| v.volume).collect();
         if dropped.is_empty() {
-            return Ok(());
+            return Ok(dropped);
         }
         let what = "dropping cached data for stores that other programs may have changed";
-        self.seal(dropped.iter().map(|v| void(v.volume)).collect()).map_err(failed(what))?;
+        self.drop_all(orders, &dropped).map_err(failed(what))?;
         // Until clients continue, nothing of them is cached that could be out of date.
-        dropped.iter().for_each(|v| notes[v.volume] = None);
-        let names = |is: fn(Option<&Result<bool, EngineError>>) -> bool| -> Vec<String> {
+        let notes = orders.notes.iter_mut().flat_map(PerVolume::iter_mut);
+        notes.filter(|(v, _)| dropped.contains(v)).for_each(|(_, note)| *note = None);
+        orders.undropped.retain(|v| !dropped.contains(v));
+        let names = |is: fn(&Compared) -> bool| -> Vec<String> {
             volumes(is).into_iter().map(|v| v.name.clone()).collect()
         };
-        let changed = names(|differs| matches!(differs, Some(Ok(true))));
-        let unread = names(|differs| !matches!(differs, Some(Ok(_))));
         let news = [
-            OrderNews::StoresChanged { volumes: changed },
-            OrderNews::StoresUnread { volumes: unread },
+            OrderNews::StoresChanged { volumes: names(|of| matches!(of, Some(Ok(true)))) },
+            OrderNews::StoresUnread { volumes: names(|of| matches!(of, Some(Err(_)))) },
+            OrderNews::StoresSilent { volumes: names(Option::is_none) },
         ];
         self.news().extend(news.into_iter().filter(|news| !news.volumes().is_empty()));
-        Ok(())
+        Ok(dropped)
+    }
+
+    /// Drops what is cached of these volumes, as a part of the end of a quiesce.
+    fn drop_all(&self, orders: &mut Orders, volumes: &[Volume]) -> Result<(), EngineError> {
+        let voids = || volumes.iter().map(|&volume| void(volume)).collect();
+        let core = self.shared.lock();
+        if core.holds().quiesced().is_some() {
+            drop(core);
+            return self.seal(voids());
+        }
+        // Clients of other volumes continue, and wait only if this can succeed: flash has failed.
+        if !volumes.iter().all(|&volume| core.cache().passes_through(volume)) {
+            return Err(EngineError::FlashNote(IoError::Device));
+        }
+        drop(core);
+        let _held = HeldBack::new(&self.shared, orders);
+        let mut wait = HeldWait::endless(Life::Serving).limited(HELD_WAIT_MAX);
+        self.finish_held(orders, &mut wait, |_| ControlFlow::Continue(()))?;
+        self.seal(voids())
     }
 
     /// Durably drops the cached data of these volumes, in memory and on flash: others have written
@@ -241,17 +346,27 @@ impl Engine {
     /// a [`quiesce`](Engine::quiesce) they stay held back.
     ///
     /// # Errors
-    /// As [`destage`](Engine::destage), or if the flash tier cannot be written; then nothing was
-    /// dropped.
+    /// As [`destage`](Engine::destage), if the flash tier cannot be written, or if no operation ends for 30 s; then
+    /// nothing was dropped.
     pub fn invalidate(&self, volumes: &[Volume]) -> Result<(), EngineError> {
-        self.invalidate_watched(volumes, |_| ControlFlow::Continue(()))
+        let wait = HeldWait::endless(Life::Serving).limited(HELD_WAIT_MAX);
+        self.invalidate_held(volumes, wait, |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`invalidate`](Engine::invalidate), and reports the number of dirty blocks, until
-    /// `progress` abandons it with an error. Then nothing was dropped.
+    /// Like [`invalidate`](Engine::invalidate), but before there are clients: waits without limit, and reports the
+    /// number of dirty blocks, until `progress` abandons it with an error. Then nothing was dropped.
     pub(crate) fn invalidate_watched(
         &self,
         volumes: &[Volume],
+        progress: impl FnMut(u64) -> ControlFlow<EngineError>,
+    ) -> Result<(), EngineError> {
+        self.invalidate_held(volumes, HeldWait::endless(Life::Serving), progress)
+    }
+
+    fn invalidate_held(
+        &self,
+        volumes: &[Volume],
+        mut wait: HeldWait,
         progress: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
         let volumes = volumes.iter().map(|&volume| void(volume)).collect();
@@ -261,7 +376,7 @@ impl Engine {
             return self.seal(volumes).map_err(failed(what));
         }
         let _held = HeldBack::new(&self.shared, &mut orders);
-        self.finish_held(&mut orders, progress)?;
+        self.finish_held(&mut orders, &mut wait, progress)?;
         self.seal(volumes).map_err(failed(what))
     }
 
@@ -274,90 +389,106 @@ impl Engine {
     fn finish_held(
         &self,
         orders: &mut Orders,
+        wait: &mut HeldWait,
         mut progress: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
-        self.wait_for_rest(Rest::Unused, Life::Serving)?;
-        self.destage_during(orders, "the destage", &mut progress)
+        drop(self.wait_for_rest(Rest::Unused, wait)?);
+        self.destage_while(orders, wait, &mut progress)
     }
 
-    /// Records how the stores are left; nothing is in progress. Returns the notes, by volume. If that fails for some
-    /// stores, the others have their notes nevertheless.
+    /// Destages as a part of an order, as long as it goes on.
+    fn destage_while(
+        &self,
+        orders: &mut Orders,
+        wait: &mut HeldWait,
+        mut progress: impl FnMut(u64) -> ControlFlow<EngineError>,
+    ) -> Result<(), EngineError> {
+        self.destage_during(orders, "the destage", |dirty| {
+            progress(dirty)?;
+            let core = self.shared.lock();
+            // A stop ends the destage itself, whose error says what is left.
+            match wait.goes_on(&core) || core.life() != Life::Serving {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(wait.error(&core, self.volumes())),
+            }
+        })
+    }
+
+    /// Records how the stores are left; nothing is in progress, and no stamps are written. Returns the notes, by
+    /// volume. If that fails for some stores, the others have their notes nevertheless.
     pub(crate) fn note_stores(
         &self,
         left: StoreState,
-    ) -> Result<PerVolume<Option<SealContents>>, EngineError> {
-        self.end_stamping()?;
-        let stamp = self.shared.lock().cache().stamp_now(left != StoreState::Dirty);
-        let mut stores = self.stores.lock_all();
-        let passes_through = self.pass_through(&stores);
-        let prints = self.fingerprints(&stores);
-        let mut sealed = Vec::new();
-        let mut notes = PerVolume::EMPTY;
-        let (mut failed, mut others) = (None, Vec::new());
-        for ((volume, store), print) in stores.iter_mut().zip(prints) {
-            let data_bytes = store.size_bytes;
-            let leave = |print: Option<Fingerprint>| HeaderChange::Leave {
+        patience: &Patience<'_>,
+    ) -> (PerVolume<Option<SealContents>>, Result<(), EngineError>) {
+        let core = self.shared.lock();
+        let stamp = core.cache().stamp_now(left != StoreState::Dirty);
+        // Something cached could be out of date later: on flash, or in memory after a quiesce.
+        let prints = self.has_flash || core.holds().quiesced().is_some();
+        drop(core);
+        let (shared, has_flash) = (self.shared.clone(), self.has_flash);
+        let all: Vec<Volume> = self.stores.volumes().collect();
+        let left_so = self.stores.ask(&all, patience, move |volume, store| {
+            let contents = prints.then(|| store.contents(store.size_bytes)).transpose()?;
+            let print = contents.map(|contents| contents.print);
+            // (A volume that begins to pass through after the answer releases its store after what is written here,
+            // under the lock of the store.)
+            let passes_through = shared.lock().cache().passes_through(volume);
+            let change = HeaderChange::Leave {
                 whole: left != StoreState::Dirty,
                 // What flash holds of a volume that passes through is void, whatever becomes of flash.
-                released: left == StoreState::Released || passes_through[volume],
+                released: left == StoreState::Released || passes_through,
                 // Without flash, no later run has anything cached that could be out of date.
-                fingerprint: print.filter(|_| self.has_flash),
-                data_bytes,
+                fingerprint: print.filter(|_| has_flash),
+                data_bytes: store.size_bytes,
                 stamp,
             };
-            let left_so = print.and_then(|print| store.leave(&leave(print), print));
-            let note = left_so.unwrap_or_else(|error| {
+            let note = store.leave(&change, print)?;
+            Ok((note, store.keeps_stamps().then(|| store.stamp_number())))
+        });
+        let (mut sealed, mut notes) = (Vec::new(), PerVolume::EMPTY);
+        let (mut failed, mut others) = (None, Vec::new());
+        for (left_so, of) in left_so.into_iter().zip(self.volumes()) {
+            let silent = || EngineError::NoAnswer {
+                volumes: vec![of.name.clone()],
+                seconds: patience.silence.as_secs(),
+            };
+            let (note, stamp) = left_so.unwrap_or_else(|| Err(silent())).unwrap_or_else(|error| {
                 match failed {
                     None => failed = Some(error),
-                    Some(_) => others.push(store.name.clone()),
+                    Some(_) => others.push(of.name.clone()),
                 }
-                None
+                (None, None)
             });
             notes.push(note);
             if let Some(note) = note {
-                let seal = note.seal();
-                let stamp = store.keeps_stamps().then(|| store.stamp_number());
+                let (volume, seal) = (of.volume, note.seal());
                 let distrust = left == StoreState::Released;
                 sealed.push(Sealed { volume, seal, distrust, stamp });
             }
         }
-        drop(stores);
-        if self.has_flash {
-            self.seal(sealed)?;
-        }
-        match failed {
-            None => Ok(notes),
+        let sealed = if self.has_flash { self.seal(sealed) } else { Ok(()) };
+        let noted = match failed {
+            _ if sealed.is_err() => sealed,
+            None => Ok(()),
             Some(error) if others.is_empty() => Err(error),
             Some(error) => Err(EngineError::SeveralStores { error: Box::new(error), others }),
-        }
-    }
-
-    /// The fingerprints of all stores, if something cached could be out of date later: on flash, or
-    /// in memory after a quiesce.
-    fn fingerprints(
-        &self,
-        stores: &LockedStores<'_>,
-    ) -> PerVolume<Result<Option<Fingerprint>, EngineError>> {
-        let quiesces = self.shared.lock().holds().quiesced().is_some();
-        match self.has_flash || quiesces {
-            true => fingerprints(stores).into_iter().map(|print| print.map(Some)).collect(),
-            false => stores.volumes().map(|_| Ok(None)).collect(),
-        }
+        };
+        (notes, noted)
     }
 
     /// From now on no stamps are written until requests continue. Data that was destaged but not
     /// stamped yet is stamped now: else the cleaner would order a stamp after the note. (If this
     /// fails, the note will fail too.)
-    fn end_stamping(&self) -> Result<(), EngineError> {
+    pub(crate) fn end_stamping(&self, mut wait: HeldWait) -> Result<(), EngineError> {
         let mut core = self.shared.lock();
         core.end_stamps();
-        let life = core.life();
         for _ in 0..2 {
             if core.cache().owes_stamps() && !core.cache().is_stamping() {
                 core.order(self.shared.clock.now(), Order::Stamp);
             }
             drop(core);
-            core = self.wait_for_rest(Rest::Unstamped, life)?;
+            core = self.wait_for_rest(Rest::Unstamped, &mut wait)?;
         }
         Ok(())
     }
@@ -365,10 +496,10 @@ impl Engine {
     /// Waits for rest, and returns the locked core.
     ///
     /// # Errors
-    /// If there is none yet and the engine is no longer at this point of its `life`: a stop does not wait for orders.
-    fn wait_for_rest(&self, rest: Rest, life: Life) -> Result<CoreGuard<'_>, EngineError> {
-        let core = self.shared.wait_for_rest(rest, |core| core.life() == life);
-        core.ok_or(EngineError::Stopping)
+    /// If there is none yet and the order does not go on.
+    fn wait_for_rest(&self, rest: Rest, wait: &mut HeldWait) -> Result<CoreGuard<'_>, EngineError> {
+        let core = self.shared.wait_for_rest(rest, |core| wait.goes_on(core));
+        core.ok_or_else(|| wait.error(&self.shared.lock(), self.volumes()))
     }
 
     /// Which volumes bypass flash. A volume that begins to do so after the answer releases
@@ -379,8 +510,12 @@ impl Engine {
     }
 
     /// The stores are about to be written again. Returns the volumes whose headers cannot be written, and why; what
-    /// is cached of them is dropped.
-    fn withdraw_notes(&self, orders: &mut Orders) -> Result<BTreeMap<Volume, String>, EngineError> {
+    /// is cached of them is dropped, unless flash has failed. Of those in `dropped`, nothing is cached.
+    fn withdraw_notes(
+        &self,
+        orders: &mut Orders,
+        dropped: &[Volume],
+    ) -> Result<BTreeMap<Volume, String>, EngineError> {
         let all: Vec<Volume> = self.stores.volumes().collect();
         let noted = self.withdraw_from_headers(orders, &all);
         let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
@@ -388,10 +523,17 @@ impl Engine {
         let withdrawn = self.seal(all.into_iter().map(close).collect());
         // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
         // drops what is clean; nothing becomes dirty there any more.
-        if let Err(error) = withdrawn.map_err(failed("resuming clients"))
-            && !self.shared.lock().cache().has_given_up()
-        {
-            return Err(error);
+        if let Err(error) = withdrawn.map_err(failed("resuming clients")) {
+            if !self.shared.lock().cache().has_given_up() {
+                return Err(error);
+            }
+            // Nor does it note what no longer counts, so that cannot be dropped: a write of a block that flash has
+            // would bypass its record.
+            orders.undropped = noted.keys().copied().filter(|v| !dropped.contains(v)).collect();
+            for (volume, note) in orders.notes.iter_mut().flat_map(PerVolume::iter_mut) {
+                // (The stores of the others change from now on.)
+                note.take_if(|_| !orders.undropped.contains(&volume));
+            }
         }
         Ok(noted)
     }
@@ -404,7 +546,8 @@ impl Engine {
         volumes: &[Volume],
     ) -> BTreeMap<Volume, String> {
         let (marks_dirty, shared) = (orders.marks_dirty, self.shared.clone());
-        let asked = self.stores.ask(volumes, ANSWER_WAIT_MAX, move |volume, store| {
+        // (A header is two operations, so whoever takes longer is silent.)
+        let asked = self.stores.ask(volumes, &patience(&|| false), move |volume, store| {
             let passes_through = shared.lock().cache().passes_through(volume);
             let dirty = marks_dirty && !store.read_only && !passes_through;
             match store.withdraw_note(dirty) {
@@ -433,8 +576,8 @@ impl Engine {
 
     /// Lets the machine take a note, once it is quiet.
     fn seal(&self, volumes: Vec<Sealed>) -> Result<(), EngineError> {
-        let life = self.shared.lock().life();
-        let mut core = self.wait_for_rest(Rest::Quiet, life)?;
+        let mut wait = HeldWait::endless(self.shared.lock().life()).limited(HELD_WAIT_MAX);
+        let mut core = self.wait_for_rest(Rest::Quiet, &mut wait)?;
         core.order(self.shared.clock.now(), Order::Seal(volumes));
         drop(core);
         let sealed: Outcome = self.shared.wait_for(|notice| match notice {
@@ -445,33 +588,9 @@ impl Engine {
     }
 }
 
-/// The fingerprints of all stores, taken in parallel.
-fn fingerprints(stores: &LockedStores<'_>) -> PerVolume<Result<Fingerprint, EngineError>> {
-    for_each_store(stores, |_, store| Ok(store.contents(store.size_bytes)?.print))
-}
-
-/// Calls `what` for each store, with its number, in parallel.
-fn for_each_store<T: Send>(
-    stores: &LockedStores<'_>,
-    what: impl Fn(Volume, &Store) -> T + Sync,
-) -> PerVolume<T> {
-    let what = &what;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (stores.iter().map(|(volume, store)| (volume, &**store)))
-            .map(|(volume, store)| {
-                let thread = Builder::new();
-                // Where no more threads may be started, this one does it, below.
-                let thread = thread.spawn_scoped(scope, move || what(volume, store)).ok();
-                (volume, store, thread)
-            })
-            .collect();
-        let result = |(volume, store, thread): (_, _, Option<ScopedJoinHandle<'_, T>>)| match thread
-        {
-            Some(thread) => thread.join().expect("reading does not panic"),
-            None => what(volume, store),
-        };
-        threads.into_iter().map(result).collect()
-    })
+/// How long a quiesce and its end wait for answers of stores. A slow store is waited for as long as this `goes_on`.
+fn patience(goes_on: &dyn Fn() -> bool) -> Patience<'_> {
+    Patience { silence: SILENCE_MAX, total: READ_WAIT_MAX, goes_on }
 }
 
 /// The note that the cached data of a volume no longer counts.

@@ -27,6 +27,11 @@ impl SessionQueues {
         self.queues.get(session as usize).is_some_and(|queue| !queue.is_empty())
     }
 
+    /// Whether this request waits.
+    pub fn contains(&self, request: RequestId) -> bool {
+        self.queues.iter().any(|queue| queue.contains(&request))
+    }
+
     /// Queues a request of a session after its others.
     pub fn push(&mut self, session: u32, request: RequestId) {
         let at = session as usize;

@@ -178,12 +178,23 @@ impl Shared {
     pub fn wait_notice<T, L, E>(
         &self,
         mut wanted: impl FnMut(&Notice) -> Option<T>,
+        look: impl FnMut(&Core) -> L,
+        meanwhile: impl FnMut(L) -> ControlFlow<E>,
+    ) -> Result<T, E> {
+        self.wait_until(|core| core.news().take_notice(&mut wanted), look, meanwhile)
+    }
+
+    /// Waits until `found` returns something. It sees the core at each notice, at each change of the engine's life, and
+    /// ten times a second. In between, `look` and `meanwhile` are called as by [`Shared::wait_notice`].
+    pub fn wait_until<T, L, E>(
+        &self,
+        mut found: impl FnMut(&mut Core) -> Option<T>,
         mut look: impl FnMut(&Core) -> L,
         mut meanwhile: impl FnMut(L) -> ControlFlow<E>,
     ) -> Result<T, E> {
         let mut core = self.lock();
         loop {
-            if let Some(value) = core.news().take_notice(&mut wanted) {
+            if let Some(value) = found(&mut core) {
                 return Ok(value);
             }
             core.wait(WAIT_PERIOD);

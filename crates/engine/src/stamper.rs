@@ -107,6 +107,14 @@ fn write_ordered(
     stores: &BackingStores,
 ) {
     for (stamp, release) in ordered {
+        // The store of a volume that is held need not be written, and may hang; but flash that has failed can only be
+        // released there. A thread that waits for the store's answer has its lock.
+        let is_held = shared.lock_anyway().holds().holds_noted(volume);
+        if is_held && !release || stores.is_asked(volume) {
+            let result = Err(IoError::Device);
+            shared.with_core(|core, now| core.stamped(now, StampReport { volume, result }));
+            continue;
+        }
         let written = write(&mut stores.lock(volume), stamp, release);
         // Operators learn the reason; for the machine, any is a failed write.
         let result = written.as_ref().map_or(Err(IoError::Device), |&number| Ok(number));

@@ -9,8 +9,10 @@ use forebay_cache::{DestageError, Notice, Order, StopTarget, StoresLeft};
 use crate::backing_stores::BackingStores;
 use crate::engine::{Engine, StoreState};
 use crate::error::{EngineError, UnsealedReason};
+use crate::held_wait::HeldWait;
 use crate::news::Rest;
 use crate::options::StopMode;
+use crate::patience::Patience;
 use crate::shared::Shared;
 use crate::stamper::Stamper;
 use crate::table::Submission;
@@ -61,7 +63,7 @@ impl Engine {
         if self.shared.lock().holds().quiesced().is_none() || orders.unresumed.is_some() {
             return;
         }
-        match self.resume_during(&mut orders) {
+        match self.resume_during(&mut orders, &|| true) {
             // What was held back may wait for data that cannot be destaged, too.
             Ok(()) => self.announce_stop(),
             Err(error) => {
@@ -204,7 +206,9 @@ impl Engine {
             (StoresLeft::Whole, StopMode::Keep | StopMode::Destage) => StoreState::Whole,
         };
         let unsealed = |error| EngineError::Unsealed(UnsealedReason::Failed(Box::new(error)));
-        self.note_stores(left).map(drop).map_err(unsealed)
+        let life = self.shared.lock().life();
+        let noted = self.end_stamping(HeldWait::endless(life));
+        noted.and_then(|()| self.note_stores(left, &Patience::ENDLESS).1).map_err(unsealed)
     }
 
     /// Ends at once, as if the process had been killed: for tests.

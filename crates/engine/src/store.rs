@@ -20,7 +20,7 @@ use crate::error::EngineError;
 use crate::fingerprint::{SealContents, VolumeContents, times};
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
-use crate::patience::{self, Progress};
+use crate::patience::{self, Answers, Progress};
 use crate::store_head::{FoundHead, HeadSearch, HeadState, StoreHead};
 use crate::store_plan::Plan;
 use crate::watch::Watch;
@@ -180,6 +180,11 @@ impl Store {
     /// The syncs of the header.
     pub fn syncs(&self) -> &Arc<StoreSyncs> {
         self.area.syncs()
+    }
+
+    /// When it last answered.
+    pub fn answers(&self) -> &Arc<Answers> {
+        self.area.answers()
     }
 
     /// Writes the header, durably.

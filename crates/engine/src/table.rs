@@ -236,6 +236,12 @@ impl Table {
         &self.entry(id).request
     }
 
+    /// The requests in flight.
+    pub fn requests(&self) -> impl Iterator<Item = (RequestId, &Submission)> {
+        let entries = (0..).map(RequestId).zip(&self.entries);
+        entries.filter_map(|(id, entry)| Some((id, &entry.as_ref()?.request)))
+    }
+
     /// When the oldest request in flight arrived.
     pub fn oldest(&self) -> Option<Nanos> {
         self.entries.iter().flatten().map(|entry| entry.arrived).min()

@@ -11,6 +11,7 @@ mod flash_layout;
 mod grown;
 mod header_syncs;
 mod hits;
+mod hung;
 mod older_copies;
 mod relations;
 mod roles;

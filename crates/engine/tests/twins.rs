@@ -49,6 +49,33 @@ fn without_flash_a_copy_beside_its_original_is_refused_until_it_is_meant_too() {
     open(&["a", "b"], false).unwrap().stop(StopMode::Destage, |_| {}).unwrap();
 }
 
+/// A read-only export keeps its header, so `--format` could give it no other identity.
+#[test]
+fn without_flash_a_copy_beside_its_original_is_served_if_neither_is_written_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let (d, path) = (directory.path(), |name: &str| directory.path().join(name));
+    let open = |names: &[&str], read_only: [bool; 2]| {
+        let mut config = Config { flash: None, ..config(d, names) };
+        let volumes = config.volume.iter_mut().zip(read_only);
+        volumes.for_each(|(volume, read_only)| volume.read_only = read_only);
+        Engine::open(&config, EngineOptions::default())
+    };
+    let engine = open(&["a"], [false; 2]).unwrap();
+    perform(&engine, "a", Op::Write, 1);
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+    std::fs::copy(path("a"), path("b")).unwrap();
+    for read_only in [[true, false], [false, true]] {
+        let error = open(&["a", "b"], read_only).unwrap_err();
+        assert!(matches!(error, EngineError::Twins { .. }), "{error}");
+    }
+    for _ in 0..2 {
+        let engine = open(&["a", "b"], [true; 2]).unwrap();
+        let read = |volume| perform(&engine, volume, Op::Read, 0);
+        assert_eq!([read("a"), read("b")], [1, 1]);
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+    }
+}
+
 #[test]
 fn a_copy_beside_its_original_is_refused_until_it_is_meant() {
     let directory = tempfile::tempdir().unwrap();

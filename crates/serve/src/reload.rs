@@ -152,3 +152,23 @@ fn apply(
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_with_a_flash_tier_a_key_waits_for_the_next_format() {
+        let file = "[[volume]]\nname = 'a'\nbacking = '/dev/null'\n";
+        let flash = "[flash]\npath = '/dev/null'\nsize = '64MiB'\n";
+        let said = |key: &str, flash: &str| {
+            at_a_start(key, &Config::from_toml(&format!("{flash}{file}")).unwrap())
+        };
+        let next = "cache.block_size has changed; the change takes effect at the next start";
+        assert_eq!(said("cache.block_size", ""), next);
+        let format =
+            "cache.block_size has changed; the change takes effect when you start with --format";
+        assert_eq!(said("cache.block_size", flash), format);
+        assert!(said("cache.shards", flash).ends_with("at the next start"));
+    }
+}

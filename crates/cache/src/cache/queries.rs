@@ -324,6 +324,11 @@ impl Cache {
             && !self.is_stamping()
     }
 
+    /// Whether a destage of everything is in progress.
+    pub fn is_destaging(&self) -> bool {
+        self.destages.is_under_way()
+    }
+
     /// When to call [`Cache::handle_timeout`], if at all.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Nanos> {

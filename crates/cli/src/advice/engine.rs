@@ -108,6 +108,10 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                                    the store and stop with --destage"
             .to_owned(),
         E::Quiesced => "First end the quiesce with `forebay ctl quiesce --resume`".to_owned(),
+        E::QuiesceEnded => "To pause clients, run `forebay ctl quiesce` again".to_owned(),
+        E::NoAnswer { .. } => {
+            "Try again once `forebay ctl status` shows that the stores work".to_owned()
+        }
         E::StillQuiesced(error) => {
             let first = advice(error, flags).map_or_else(String::new, |first| first + ". ");
             format!("{first}Try `forebay ctl resume` again")
@@ -390,6 +394,8 @@ mod tests {
             ),
             (E::DirtyRelease { path: path() }, "or serve the store and stop with --destage"),
             (E::Quiesced, "First end the quiesce with `forebay ctl quiesce --resume`"),
+            (E::QuiesceEnded, "run `forebay ctl quiesce` again"),
+            (E::NoAnswer { volumes: vec![volume()], seconds: 30 }, "once `forebay ctl status`"),
             (
                 E::StillQuiesced(Box::new(E::FlashFailed)),
                 "held back. Try `forebay ctl resume` again",

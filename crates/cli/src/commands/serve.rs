@@ -123,7 +123,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         for fault in server.faults(&mut of_server) {
             ctx.note(fault);
         }
-        match server.engine().end_overdue_quiesce() {
+        // (A signal must not wait for slow stores.)
+        let goes_on = || signals.count() == 0 && server.stop_requested().is_none();
+        match server.engine().end_overdue_quiesce_while(goes_on) {
             Ok(false) => {}
             Ok(true) => ctx.note("the quiesce reached its time limit, so requests continue"),
             Err(error) if of_engine.allows_overdue() => ctx.note(explain(&error)),

@@ -36,7 +36,7 @@ pub struct FailingStore {
 pub struct HeldVolume {
     /// Name of the volume.
     pub volume: String,
-    /// Why the header of its store could not be written.
+    /// Why the header of its store could not be written, or its cached data not be dropped.
     pub why: String,
 }
 

@@ -8,10 +8,9 @@
 //! without a payload at its head. This entry is carried on in the same way whenever the log wraps around, until
 //! the block is written.
 //!
-//! Clean records that were read from flash often are *reinserted*: by the same steps, but for
-//! another reason and under other rules. No request waits for them, and the log takes them only
-//! where there is room to spare. At most half a region is reinserted, so that each reclaimed region
-//! makes room.
+//! Clean records that were read from flash often are *reinserted*: by the same steps, but under other rules.
+//! No request waits for them, and the log takes them only where there is room to spare. At most half a region
+//! is reinserted, so that each reclaimed region makes room.
 
 use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};

@@ -1,0 +1,254 @@
+//! Quiesces and stores that do not answer, fail for a part, or lose their flash: nobody waits without limit, nobody
+//! else loses what is cached, and nobody reads what is out of date.
+//!
+//! Method: a header hangs because its watch does not return; an operation on data hangs because the shape of its store
+//! takes an hour for it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use forebay_block::Volume;
+use forebay_config::Config;
+use forebay_device::DeviceError;
+use forebay_effect::Device;
+use forebay_engine::watch::{Operation, Part, Watch};
+use forebay_engine::{Engine, EngineError, EngineOptions, OrderNews, Submission};
+
+use crate::engine::{config_with, open, read, write};
+
+/// Longer than what any limit of the engine allows.
+const LONG: Duration = Duration::from_secs(100);
+
+/// Lets header writes of volume `b` wait.
+#[derive(Debug, Default)]
+struct Hang {
+    hangs: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Hang {
+    fn set(&self, hangs: bool) {
+        *self.hangs.lock().unwrap() = hangs;
+        self.changed.notify_all();
+    }
+}
+
+impl Watch for Hang {
+    fn begin(&self, operation: Operation) -> Result<u64, DeviceError> {
+        if (operation.device, operation.part) == (Device::Backing(Volume(1)), Part::Header) {
+            let hangs = self.hangs.lock().unwrap();
+            drop(self.changed.wait_while(hangs, |hangs| *hangs).unwrap());
+        }
+        Ok(0)
+    }
+
+    fn end(&self, _: u64, _: bool) {}
+}
+
+/// Calls `work` in a thread, and returns its result if it ends. (A scope would wait for a thread that hangs.)
+fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (ends, ended) = channel();
+    std::thread::spawn(move || drop(ends.send(work())));
+    ended.recv_timeout(LONG).ok()
+}
+
+/// Waits until this is so.
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_held(error: &EngineError, name: &str) -> bool {
+    matches!(error, EngineError::VolumesHeld(held) if held.len() == 1 && held[0].volume == name)
+}
+
+#[test]
+fn an_invalidation_does_not_wait_for_the_hung_store_of_a_volume_that_is_held() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config_with(directory.path(), true, "write-back");
+    config.flush.stamp_every = "1s".parse().unwrap();
+    let hang = Arc::new(Hang::default());
+    let options = EngineOptions { watch: Some(hang.clone()), ..EngineOptions::default() };
+    let engine = Arc::new(Engine::open(&config, options).unwrap());
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 7);
+    write(&mut session, 1, 0, 8);
+    engine.quiesce(None, |_| {}).unwrap();
+    hang.set(true);
+    assert!(is_held(&engine.resume().unwrap_err(), "b"));
+    write(&mut session, 0, 0, 9);
+    // The log has gone on, so stamps are due meanwhile.
+    engine.destage(|_| {}).unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    let of = engine.clone();
+    let invalidated = ends(move || of.invalidate(&[Volume(0)]));
+    assert!(matches!(invalidated, Some(Ok(()))), "{invalidated:?}");
+    assert_eq!(read(&mut session, 0, 0), 9);
+    hang.set(false);
+    wait_until(|| engine.resume().is_ok());
+    write(&mut session, 1, 0, 6);
+    drop(session);
+}
+
+#[test]
+fn an_extension_that_fails_for_one_store_keeps_what_is_cached_of_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config_with(directory.path(), true, "write-back"));
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 7);
+    write(&mut session, 1, 0, 8);
+    engine.quiesce(None, |_| {}).unwrap();
+    // (So that the next write gives the file another time.)
+    std::thread::sleep(Duration::from_millis(50));
+    let b = File::options().write(true).open(directory.path().join("b.img")).unwrap();
+    b.set_len(0).unwrap();
+    engine.quiesce(None, |_| {}).unwrap_err();
+    let changed: Vec<OrderNews> = engine.take_news();
+    let names: Vec<&String> = changed.iter().flat_map(OrderNews::volumes).collect();
+    assert_eq!(names, ["b"], "{changed:?}");
+    assert_eq!(read(&mut session, 0, 0), 7);
+    drop(session);
+}
+
+/// Fails flash from some time on, and header writes of volume `b` for some time.
+#[derive(Debug, Default)]
+struct FailFlash {
+    flash: AtomicBool,
+    header: AtomicBool,
+}
+
+impl Watch for FailFlash {
+    fn begin(&self, operation: Operation) -> Result<u64, DeviceError> {
+        let fails = match (operation.device, operation.part) {
+            (Device::Flash, _) => &self.flash,
+            (Device::Backing(Volume(1)), Part::Header) => &self.header,
+            _ => return Ok(0),
+        };
+        if fails.load(Ordering::Relaxed) { Err(DeviceError::Gone) } else { Ok(0) }
+    }
+
+    fn end(&self, _: u64, _: bool) {}
+}
+
+#[test]
+fn a_volume_that_is_held_while_flash_fails_reads_what_others_wrote_meanwhile() {
+    for changes in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = config_with(directory.path(), true, "write-back");
+        let fail = Arc::new(FailFlash::default());
+        let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
+        let engine = Engine::open(&config, options).unwrap();
+        let mut session = engine.session().unwrap();
+        write(&mut session, 0, 0, 7);
+        write(&mut session, 1, 0, 8);
+        engine.quiesce(None, |_| {}).unwrap();
+        fail.flash.store(true, Ordering::Relaxed);
+        fail.header.store(true, Ordering::Relaxed);
+        let held = engine.resume().unwrap_err();
+        assert!(is_held(&held, "b"), "{held}");
+        write(&mut session, 0, 0, 9);
+        if changes {
+            // The header says that the store is complete, and its clients wait.
+            let b = File::options().write(true).open(directory.path().join("b.img")).unwrap();
+            b.write_all_at(&[5; 4096], 0).unwrap();
+        }
+        fail.header.store(false, Ordering::Relaxed);
+        // (Until flash is given up for `b`, nothing of it can be dropped.)
+        wait_until(|| engine.resume().is_ok());
+        assert_eq!(read(&mut session, 1, 0), if changes { 5 } else { 8 });
+        assert_eq!(read(&mut session, 0, 0), 9);
+        if changes {
+            // (An unchanged volume continues sooner, while writes of what flash has can still fail.)
+            write(&mut session, 1, 0, 6);
+            assert_eq!(read(&mut session, 1, 0), 6);
+        }
+        drop(session);
+    }
+}
+
+/// An engine whose volume `b` takes an hour for an operation on its store.
+fn stuck(directory: &Path) -> Arc<Engine> {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let text = format!(
+        "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
+         [shape.hung]\nread_latency = '1h'\nwrite_latency = '1h'\n\
+         [flash]\npath = '{}'\nsize = '16MiB'\nlayout = 'log'\n\
+         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\n\
+         [[volume]]\nname = 'b'\nbacking = '{}'\nsize = '4MiB'\nshape = 'hung'\n",
+        path("flash.img"),
+        path("a.img"),
+        path("b.img")
+    );
+    Arc::new(open(&Config::from_toml(&text).unwrap()))
+}
+
+/// A request to the hung store: a read that it does not answer, or a write that cannot be destaged.
+fn submit_stuck(engine: &Engine, writes: bool) -> forebay_engine::Session {
+    let mut session = engine.session().unwrap();
+    if writes {
+        write(&mut session, 1, 0, 8);
+    } else {
+        let buffer = session.buffer(4096);
+        let read = Submission::read(1, Volume(1), 0, 4096, buffer);
+        session.submit(&mut vec![read], &mut Vec::new());
+    }
+    session
+}
+
+#[test]
+fn a_resume_ends_a_quiesce_that_waits_for_a_hung_store() {
+    for writes in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = stuck(directory.path());
+        let stuck = submit_stuck(&engine, writes);
+        let mut session = engine.session().unwrap();
+        for _ in 0..2 {
+            let of = engine.clone();
+            let (began, begun) = channel();
+            let quiesce =
+                std::thread::spawn(move || of.quiesce(None, |_| began.send(()).unwrap_or(())));
+            match writes {
+                // It destages, and clients continue.
+                true => begun.recv().unwrap(),
+                false => wait_until(|| engine.status().quiesced.is_some()),
+            }
+            let of = engine.clone();
+            let resumed = ends(move || of.resume());
+            assert!(matches!(resumed, Some(Ok(()))), "{resumed:?}");
+            assert!(quiesce.join().unwrap().is_err());
+            assert!(engine.status().quiesced.is_none());
+            write(&mut session, 0, 0, 9);
+            assert_eq!(read(&mut session, 0, 0), 9);
+        }
+        // (A session waits for the answers that only the end of the engine gives it.)
+        drop(engine);
+        drop((session, stuck));
+    }
+}
+
+#[test]
+fn a_quiesce_that_holds_clients_back_gives_up_on_a_request_that_does_not_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = stuck(directory.path());
+    let stuck = submit_stuck(&engine, false);
+    let mut session = engine.session().unwrap();
+    let of = engine.clone();
+    let quiesced = ends(move || of.quiesce(None, |_| {}));
+    let error = quiesced.expect("it waits for ever").unwrap_err();
+    assert!(error.to_string().contains("volume b"), "{error}");
+    assert!(engine.status().quiesced.is_none());
+    write(&mut session, 0, 0, 9);
+    // Without a quiesce, clients wait for an invalidation just as long.
+    let of = engine.clone();
+    let invalidated = ends(move || of.invalidate(&[Volume(0)])).expect("it waits for ever");
+    assert!(invalidated.unwrap_err().to_string().contains("volume b"));
+    write(&mut session, 0, 0, 7);
+    drop(engine);
+    drop((session, stuck));
+}
