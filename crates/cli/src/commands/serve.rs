@@ -124,7 +124,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
         match server.engine().end_overdue_quiesce() {
             Ok(false) => {}
-            Ok(true) => ctx.note("the quiesce reached its time limit, so requests continue"),
+            Ok(true) => ctx
+                .note("the quiesce reached its time limit and has ended; client requests continue"),
             Err(error) if of_engine.allows_overdue() => ctx.note(explain(&error)),
             Err(_) => {}
         }
@@ -215,7 +216,7 @@ impl Reloads {
             }
             Err(error) => {
                 ctx.note(format_args!(
-                    "nothing was changed; the configuration is invalid: {error}"
+                    "the configuration is invalid: {error}; nothing was changed"
                 ));
             }
         }
@@ -235,8 +236,8 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     let recorded = match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
-            "{requests} requests arrived; {} has {kept} requests, which are those and pieces of those \
-             in the sample: {} of the {} regions",
+            "{requests} requests arrived; {} has {kept} requests or parts of requests: those to \
+             the sampled regions ({} of all {} regions)",
             options.path.display(),
             percent(sample.rate),
             forebay_config::Size(4096 << sample.bits)
@@ -244,7 +245,7 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     };
     match late {
         0 => recorded,
-        _ => format!("{recorded}; {late} of them have timestamps later than their arrival"),
+        _ => format!("{recorded}; {late} of them have a timestamp later than their arrival"),
     }
 }
 
