@@ -184,7 +184,7 @@ mod tests {
         let failed = VerifyResult { failed_reads: 12, ..VerifyResult::default() };
         assert_eq!(verdict(&failed), "INCOMPLETE, 12 reads failed");
         let both = VerifyResult { reads_wrong_bytes: 512, failed_reads: 1, ..failed };
-        assert_eq!(verdict(&both), "NOT what was written, 1 read failed");
+        assert_eq!(verdict(&both), "DIFFERS from the written data, 1 read failed");
     }
 
     #[test]
