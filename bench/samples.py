@@ -16,7 +16,7 @@ def region(bits):
 
 def regions(trace):
     """Errors of a sample of a tenth, by region size."""
-    row("regions of", "requests kept", "mean error of features", "hit ratios off by")
+    row("regions of", "requests kept", "mean error of features", "hit-ratio error")
     row("---", *["---:"] * 3)
     for one in ask("sample", trace, *TENTH, "--bits", "4", "--compare")["comparison"]:
         errors = one["request_ratio"], one["mean_error"], one["hit_ratio_error"]["all"]
@@ -32,7 +32,7 @@ def reduced(trace):
         "regions removed",
         "mean error before",
         "mean error after",
-        "hit ratios off by",
+        "hit-ratio error",
     )
     row("---", *["---:"] * 4)
     for bits in (4, 5, 6):

@@ -91,7 +91,7 @@ def refusal(
     if pictures and name not in FIGURES:
         return f"pictures: `forebay {name}` has no figures"
     if name in TRACE_WRITERS and _is_standard_output(options.get("output")):
-        return "output: standard output is where forebay.run reads: name a file"
+        return "output: forebay.run itself reads standard output: use a file"
     return None
 
 

@@ -76,7 +76,7 @@ def check_outputs(*paths: Path | None) -> None:
         if path.is_dir():
             raise ForebayError(f"cannot write {path}: it is a directory{kept}", 1)
         if not path.parent.is_dir():
-            what = f"there is no directory {path.parent}"
+            what = f"the directory {path.parent} does not exist"
             raise ForebayError(f"cannot write {path}: {what}{kept}", 1)
 
 

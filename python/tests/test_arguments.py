@@ -29,7 +29,7 @@ def test_a_place_that_cannot_be_written_is_named_before_any_work(tmp_path, capsy
     missing = str(tmp_path / "missing.csv")
     (tmp_path / "s.toml").write_text('traces = [{ spec = "zipf:requests=10" }]')
     is_directory = f"cannot write {tmp_path}: it is a directory"
-    no_directory = f"there is no directory {tmp_path / 'none'}"
+    no_directory = f"the directory {tmp_path / 'none'} does not exist"
     is_file = f"{tmp_path / 'file'}: it is a file, not a directory"
     cases = [
         (representatives, [missing, missing, "-o", tmp_path], is_directory),

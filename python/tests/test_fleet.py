@@ -213,7 +213,7 @@ def test_without_files_to_read_a_fleet_says_why(traces, tmp_path, capsys):
     status, error = said(empty, out)
     assert status == 1 and f"{empty} has no file that matches **/*" in error
     status, error = said(tmp_path / "none", out)
-    assert status == 1 and f"there is no directory {tmp_path / 'none'}" in error
+    assert status == 1 and f"the directory {tmp_path / 'none'} does not exist" in error
     status, error = said(file, out)
     assert status == 2 and f"{file} is a file" in error and "--glob" in error
     status, error = said(traces, traces)

@@ -449,7 +449,7 @@ def test_curves_and_plans_keep_their_points(synthetic, tmp_path, scheduler):
         ('traces = [{ spec = "zipf", path = "a" }]', "either `path` or `spec`"),
         ('traces = ["a"]\nseed = "abc"', "s.toml: seed must be a whole number, not 'abc'"),
         ('traces = ["a"]\nsearch_seed = 0.5', "search_seed must be a whole number"),
-        ('traces = ["a"]\nconstraints = [1]', "constraints must be a list of texts, not [1]"),
+        ('traces = ["a"]\nconstraints = [1]', "constraints must be a list of strings, not [1]"),
         ('traces = ["a"]\nfigure = [1]', "figure: a figure is a table, not 1"),
         ('traces = ["a"]\nfigure = [{ x = 1 }]', "figure: x must be text, not 1"),
         ('traces = ["a"]\nfigure = [{ kind = "line", y = ["a"] }]', "figure: y must be text"),

@@ -59,7 +59,7 @@ all_there = [dial() for _ in range(3)]
 assert [go(s)[0] for s in all_there] == [1, 1, 1]
 fourth = dial()
 kind, text = go(fourth)
-assert kind == 0x80000002 and b"limit on clients" in text, (kind, text)
+assert kind == 0x80000002 and b"limit of client connections" in text, (kind, text)
 more = [fourth] + [dial() for _ in range(4)]
 for s in more[1:]:
     take(s, 18)

@@ -60,7 +60,7 @@ unkit
 # A server that cannot flush.
 kit --filter=fua --filter=noextents eval get_size="echo 64M" pread="head -c \$3 /dev/zero" pwrite="cat >/dev/null" can_write="exit 0" can_flush="exit 3"
 config dram=4MiB backing="$EXPORT" size= layout=none
-refused 1 "no flush" "$FOREBAY" serve --config forebay.toml
+refused 1 "does not support flush" "$FOREBAY" serve --config forebay.toml
 # It can serve a read-only volume without a header, and does not make the other volumes fail.
 sed -i '/^layout = /a read_only = true' forebay.toml
 reads_zeroes() { # reads_zeroes VOLUME
@@ -86,7 +86,7 @@ io 'write -P 2 0 64k' flush
 stop || fail "no stop with a server that cannot flush: $(cat server.log)"
 [ "$(head -c 1048577 other.img | tail -c 1 | od -An -tu1)" -eq 2 ] || fail "the other volume was not destaged"
 sed -i 's/^layout = "none"/layout = "offset"/' forebay.toml
-refused 1 "no flush.*layout" "$FOREBAY" serve --config forebay.toml
+refused 1 "does not support flush.*layout" "$FOREBAY" serve --config forebay.toml
 unkit
 
 ends_in() { # ends_in SECONDS: whether the server ends within this time; if not, it is killed.

@@ -10,7 +10,7 @@ config flash size=64MiB
 start
 : >server.log
 reload
-said 'nothing has changed'
+said 'the configuration has not changed'
 io 'write -P 1 0 1M'
 sed -i 's/^write_policy.*/write_policy = "write-through"/; s/^dram.*/dram = "8MiB"/' forebay.toml
 printf 'idle_timeout = "2s"\n[flush]\non_stop = "keep"\n' >>forebay.toml
@@ -18,10 +18,10 @@ sed -i 's/^size = "64MiB"/size = "128MiB"/' forebay.toml
 reload
 said 'cache.write_policy is now write-through'
 said 'cache.dram is now 8 MiB'
-said 'serve.idle_timeout now has its new value'
-said 'flush.on_stop now has its new value'
-said 'volume.0.size has changed; the change takes effect at the next start, if .*disk.img is enlarged before: it has only'
-said 'flash.size has changed; the change takes effect when you start with --format, if .*flash.img is enlarged before: it has only 64 MiB'
+said 'applied the new value of serve.idle_timeout'
+said 'applied the new value of flush.on_stop'
+said 'volume.0.size has changed; the change takes effect at the next start, provided that .*disk.img is enlarged first: it has only'
+said 'flash.size has changed; the change takes effect when you start with --format, provided that .*flash.img is enlarged first: it has only 64 MiB'
 status >status.json
 grep -q '"write_policy": "write-through"' status.json || fail "the policy is the old one"
 grep -q '"dram_blocks": 2048' status.json || fail "the size of memory is the old one"
@@ -40,7 +40,7 @@ cp forebay.toml good.toml
 echo 'no_such_key = 1' >>forebay.toml
 sed -i 's/^write_policy.*/write_policy = "write-back"/' forebay.toml
 reload
-said 'nothing was changed; the configuration is invalid: .*no_such_key'
+said 'the configuration is invalid: .*no_such_key.*; nothing was changed'
 status | grep -q '"write_policy": "write-through"' || fail "a wrong file changed the policy"
 rm forebay.toml
 reload

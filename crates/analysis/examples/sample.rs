@@ -26,8 +26,8 @@ pub fn main() -> Result<(), Box<dyn Error>> {
 
     let sample = &answer.samples[0];
     println!("{:.1} % of the requests", 100.0 * sample.request_ratio);
-    println!("features off by {:.1} %", 100.0 * sample.mean_error);
-    println!("hit ratios off by {:.1} %", 100.0 * sample.hit_ratio_error.all);
+    println!("feature error {:.1} %", 100.0 * sample.mean_error);
+    println!("hit-ratio error {:.1} %", 100.0 * sample.hit_ratio_error.all);
     assert_eq!(answer.candidates.len(), 4);
     assert!(output.exists());
     Ok(())

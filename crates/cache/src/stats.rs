@@ -155,7 +155,7 @@ counters! {
         /// Slots layout, relation `etica`: blocks that the queues chose but could not admit to
         /// flash, because the blocks were in use or no frame was free.
         pub queue_skips: u64,
-        /// Reads of blocks that [bypassed the cache](docs/policies.md#what-goes-past-the-cache):
+        /// Reads of blocks that [bypassed the cache](docs/policies.md#what-bypasses-the-cache):
         /// parts of sequential streams.
         pub bypassed_reads: u64,
         /// Writes of blocks that bypassed the cache: parts of sequential streams, and writes to

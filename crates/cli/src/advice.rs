@@ -25,7 +25,7 @@ const NOT_WRITTEN: &str = "nothing was written";
 /// What was kept: the command failed before it wrote a sample.
 const NOT_MADE: &str = "no file was written";
 /// Advice: the file itself shows its format.
-const OMIT_FORMAT: &str = "leave out --format, which names the format to read";
+const OMIT_FORMAT: &str = "omit --format, which specifies the input format";
 
 // `CliError` itself does not implement `Error`, so that this does not overlap with
 // `From<T> for T`.
@@ -79,21 +79,21 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
     use AnalysisError as E;
     match error {
         E::Plan(PlanError::NoBacking) => CliError::usage(what).kept(NOT_READ).next(
-            "name the backing store with --backing, or in a [[combination]] of the catalogue",
+            "specify the backing store with --backing, or in a [[combination]] of the catalogue",
         ),
         E::Plan(PlanError::NoSuchCombination) => {
-            CliError::usage(what).next("name the devices with both --tiers and --backing")
+            CliError::usage(what).next("specify the devices with both --tiers and --backing")
         }
         E::SeveralCombinations => {
             let what = "a replay uses the devices that --config names, so it can evaluate only one \
                  combination";
-            CliError::usage(what).next("name those devices with --tiers and one --backing")
+            CliError::usage(what).next("specify those devices with --tiers and one --backing")
         }
         E::NotMemory(_) => {
             CliError::usage(what).next("--evaluate simulate accepts any device as tier 1")
         }
         E::WouldDestroy(_) => CliError::usage(what).kept("nothing was opened").next(
-            "use --write to allow the replay, which creates any missing files and removes them \
+            "use --write to allow this; the replay creates missing files and removes them \
              afterwards",
         ),
         E::HaveTooLittle { unit_bytes } => {
@@ -105,7 +105,7 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
         }
         E::NotAStudy { .. } => CliError::usage(what)
             .kept("the file, unchanged")
-            .next("give a file that an earlier run with --resume wrote"),
+            .next("use a file that an earlier run with --resume wrote"),
         E::Refused { error, budget } => refused(error, *budget, what),
         E::Plan(error) => of_plan(error, what),
         E::TooManyTiers
@@ -147,8 +147,8 @@ fn about_volumes(error: &AnalysisError, what: String) -> CliError {
         }
         E::LateName { other, .. } => {
             CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN).next(format_args!(
-                "give {other} by its name, or first convert the traces to one Parquet file, which lists \
-                 all volumes at its start"
+                "select {other} by its name, or first convert the traces to one Parquet file, \
+                 which lists all volumes at its start"
             ))
         }
         E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
@@ -171,14 +171,14 @@ fn about_measuring(error: &AnalysisError, what: String) -> CliError {
         }
         E::BlockSize(_) => CliError::usage(what).next("change cache.block_size"),
         E::NoFlashToSize => {
-            let what = "--flash gives sizes of the flash tier, but the configuration has no flash \
-                        tier";
+            let what = "--flash sets the sizes of the flash tier, but the configuration has no \
+                        flash tier";
             CliError::usage(what).next("add a [flash] section")
         }
-        E::NoFlashSize => CliError::usage(what).next("give sizes with --flash"),
+        E::NoFlashSize => CliError::usage(what).next("set the sizes with --flash"),
         E::NoSizes { sampled } => CliError::failed(what).next(match sampled {
-            false => "give larger sizes with --at",
-            true => "give larger sizes with --at, or a higher --sample",
+            false => "use larger sizes with --at",
+            true => "use larger sizes with --at, or a higher --sample",
         }),
         E::NoSuchCache { memory_bytes, flash_bytes, error } => {
             let flash = flash_bytes.map_or(String::new(), |size| format!(" and {}", Size(size)));
@@ -202,19 +202,17 @@ fn of_replay(error: &ReplayError, what: String) -> CliError {
         E::BeyondEnd { .. } => failure
             .next("use a larger target, or --wrap to move such requests back onto the target"),
         E::TooManyVolumes { .. } => failure.next(
-            "give a --target for each volume, choose volumes with --volumes, or place all volumes \
+            "use one --target for each volume, select volumes with --volumes, or place all volumes \
              one after another on the first target with --concatenate",
         ),
         E::SameTarget { .. } => CliError::usage(error).kept("nothing was opened").next(
-            "name another target, or place all volumes one after another on one target with \
+            "use another target, or place all volumes one after another on one target with \
              --concatenate",
         ),
         E::WritesNotAllowed { .. } => {
-            failure.next("use --write to allow this, or --reads-only to leave writes out")
+            failure.next("use --write to allow this, or --reads-only to skip writes")
         }
-        E::ReadOnly { .. } => {
-            failure.next("use another target, or --reads-only to leave writes out")
-        }
+        E::ReadOnly { .. } => failure.next("use another target, or --reads-only to skip writes"),
         _ => failure,
     }
 }
@@ -224,7 +222,7 @@ fn of_replay(error: &ReplayError, what: String) -> CliError {
 fn refused(error: &PlanError, budget: Budget, what: String) -> CliError {
     match (error, budget) {
         (PlanError::BuysNothing { .. } | PlanError::NotABudget(_), Budget::Fraction(_)) => {
-            CliError::usage(what).next("raise the percentage, or give the budget in dollars")
+            CliError::usage(what).next("raise the percentage, or set the budget in dollars")
         }
         (PlanError::BuysNothing { .. } | PlanError::NotABudget(_), _) => CliError::usage(what),
         _ => of_plan(error, what),
@@ -241,7 +239,7 @@ fn of_plan(error: &PlanError, what: String) -> CliError {
         }
         PlanError::Floors => CliError::usage(what).next("lower --floor or --dram-floor"),
         PlanError::TooManySteps { .. } | PlanError::TooManyBudgets { .. } => CliError::usage(what)
-            .next("give a larger --unit and --dram-unit, or use --search anneal"),
+            .next("use a larger --unit and --dram-unit, or use --search anneal"),
         PlanError::Catalogue { .. } => CliError::usage(what),
         _ => CliError::failed(what),
     }

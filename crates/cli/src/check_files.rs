@@ -55,7 +55,7 @@ pub fn check_names<'a, 'b>(
         if path.as_os_str() == "-" {
             let error =
                 CliError::usage("`-`: this output can go only to a file, not to standard output");
-            let next = "name a file; write ./- for a file called `-`";
+            let next = "use a file; write ./- for a file called `-`";
             return Err(error.kept("nothing was written").next(next));
         }
         let place = Place::new(path);

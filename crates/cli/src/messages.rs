@@ -65,7 +65,9 @@ fn write_all(queue: &Receiver<Line>, lost: &AtomicU64) {
         }
         let lost = lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            write(&format!("forebay: nobody read standard error, so {lost} messages were lost"));
+            write(&format!(
+                "forebay: standard error was not read in time, so {lost} messages were dropped"
+            ));
         }
     }
 }

@@ -49,7 +49,7 @@ impl Observer for Context {
 pub fn repeated_keys(spec: &Spec) -> impl Iterator<Item = String> {
     spec.repeated.iter().map(|key| {
         format!(
-            "`{key}` is given more than once for a phase; it counts once, for all components of the \
+            "`{key}` is set more than once in a phase; it applies once, to all components of the \
              phase together"
         )
     })
@@ -70,13 +70,13 @@ pub fn words(note: &Note) -> String {
             count(*n)
         ),
         Note::Lull(time) => format!(
-            "the files keep their dates, which leaves a gap of {} in which no file has requests; \
-             to start all files at the same time, use --start-together",
+            "the files cover different times, which leaves a gap of {} without requests; to start \
+             all files at the same time, use --start-together",
             long(*time)
         ),
         Note::ShadowedNumber(ShadowedNumber { name, other }) => format!(
-            "`{name}` means the volume of this name, not volume number {name}, which is called {other}; \
-             to choose {other}, give its name"
+            "`{name}` selects the volume of this name, not volume number {name}, whose name is \
+             {other}; to select that volume, use its name"
         ),
         Note::NotSimulated { purchase, reason: None } => {
             format!(
@@ -110,7 +110,7 @@ pub fn words(note: &Note) -> String {
             if volumes.len() == 1 { "its curve" } else { "their curves" }
         ),
         Note::NotSampled(volumes) => format!(
-            "the sample has no block of {}, so there is no curve of {}; raise --sample",
+            "the sample has no block of {}, so there is no curve for {}; raise --sample",
             named(volumes),
             if volumes.len() == 1 { "it" } else { "them" }
         ),
@@ -173,7 +173,7 @@ fn too_small(sizes: &[u64], rate: f64) -> String {
             percent(rate)
         ),
     };
-    format!("left out {}: {why}", names.join(", "))
+    format!("omitted {}: {why}", names.join(", "))
 }
 
 #[cfg(test)]

@@ -276,8 +276,11 @@ fn rows_and_pictures_are_written_beside_the_answer() {
     json(&[&both(&dir), "--size", "1MiB", "--parquet", &rows, "--html", &page]);
     assert!(std::fs::read(rows).unwrap().starts_with(b"PAR1"));
     let page = std::fs::read_to_string(page).unwrap();
-    for title in ["Cache size that each workload needs", "Who wastes whose cache", "Phases of db_0"]
-    {
+    for title in [
+        "Cache size that each workload needs",
+        "Cache space wasted, by pair of workloads",
+        "Phases of db_0",
+    ] {
         assert!(page.contains(title), "{title}");
     }
 }

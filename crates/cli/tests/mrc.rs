@@ -262,7 +262,7 @@ fn slices_of_several_processes_merge_to_the_curve_of_one() {
     let [one, two, other] = [("1", "trd"), ("2", "trd"), ("2", "urd")].map(|(n, d)| slice(n, d));
     for (files, says) in [
         ([&one, &one], "slice 1 is given twice"),
-        ([&one, &other], "comes from a different measurement"),
+        ([&one, &other], "was measured with different options"),
     ] {
         let message = common::refusal("mrc", &[files[0], files[1], "--merge"]);
         assert!(message.contains(says), "{message}");
@@ -280,7 +280,7 @@ fn slices_of_several_processes_merge_to_the_curve_of_one() {
         assert!(forebay(&which).status.success());
     }
     let message = common::refusal("mrc", &[&one, &other_slice, "--merge"]);
-    assert!(message.contains("is a slice of different requests"), "{message}");
+    assert!(message.contains("was measured on different requests"), "{message}");
     let text = std::fs::read_to_string(&two).unwrap();
     std::fs::write(&other, text.replace("\"forebay_slice\":2", "\"forebay_slice\":1")).unwrap();
     let older = forebay(&["mrc", &other, "--merge"]);
@@ -431,7 +431,7 @@ fn a_size_that_holds_no_block_is_refused() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces/sqlite-shop.parquet");
     for more in [&[][..], &["--policy", "lru"]] {
         let said = common::refusal("mrc", &[&[trace, "--at", "8MiB,10"], more].concat());
-        assert!(said.contains("--at 10 B is smaller than a block of 4 KiB"), "{said}");
+        assert!(said.contains("--at 10 B is smaller than one block (4 KiB)"), "{said}");
     }
 }
 

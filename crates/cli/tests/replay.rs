@@ -62,11 +62,7 @@ fn traces_of_distant_dates_are_noted_with_the_option_that_starts_them_together()
             String::from_utf8(output.stderr).unwrap()
         };
         let apart = says(&[]);
-        assert_eq!(
-            apart.matches("gap of 17 years in which no file has requests").count(),
-            1,
-            "{apart}"
-        );
+        assert_eq!(apart.matches("gap of 17 years without requests").count(), 1, "{apart}");
         assert!(apart.contains("use --start-together"), "{apart}");
         let together = says(&["--start-together"]);
         assert!(!together.contains("years"), "{together}");
@@ -328,7 +324,7 @@ fn a_run_that_cannot_open_a_target_removes_the_files_that_it_has_created() {
     let same = &["kept.img and link.img are the same file"];
     load(&["--target", "kept.img", "--target", "link.img", "--wrap"], 2, same);
     // The advice differs from the options that were given.
-    for (size, says) in [("100", "next: give a larger --create SIZE"), ("9EiB", "cannot")] {
+    for (size, says) in [("100", "next: use a larger --create SIZE"), ("9EiB", "cannot")] {
         let args = [&new[..], &["--wrap", "--create", size]].concat();
         load(&args, 1, &[says]);
         let output = forebay(at, &[&["load", "zipf:blocks=1k"], &args[..]].concat());

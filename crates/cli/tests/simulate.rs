@@ -301,7 +301,7 @@ fn an_outage_that_makes_no_sense_is_bad_usage_and_says_what_to_write() {
         ("host_0=slow:0.5", "--seed=1", "by a factor of 1 to 1000000"),
         ("host_0=dead@5s", "--seed=1", "@FROM..UNTIL"),
         ("host_0=dead@5..6s", "--seed=1", "`5` is not a time"),
-        ("host_0=dead@5s..4s", "--seed=1", "the outage must end after it begins"),
+        ("host_0=dead@5s..4s", "--seed=1", "the end of an outage must be later than its start"),
         ("host_7=dead", "--seed=1", "no volume `host_7`"),
         ("host_0=dead", "--untimed", "the trace's timestamps or a queue depth"),
         ("host_0=dead", "--quiesce", "the trace's timestamps or a queue depth"),

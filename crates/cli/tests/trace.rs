@@ -113,7 +113,7 @@ fn a_number_of_requests_for_several_components_is_noted_to_count_once() {
     let output = forebay(dir.path(), &args);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        stderr.contains("`requests` is given more than once for a phase; it counts once"),
+        stderr.contains("`requests` is set more than once in a phase; it applies once"),
         "{stderr}"
     );
     let made: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -147,7 +147,7 @@ fn a_number_that_is_also_a_name_chooses_the_volume_of_this_name_and_says_so() {
     std::fs::write(dir.join("x.csv"), text).unwrap();
     json(dir, &["trace", "convert", "x.csv", "-o", "x.parquet", "--json"]);
     std::fs::write(dir.join("f.toml"), "[cache]\ndram = '1MiB'\n").unwrap();
-    let note = "`0` means the volume of this name, not volume number 0, which is called db";
+    let note = "`0` selects the volume of this name, not volume number 0, whose name is db";
     for name in ["x.csv", "x.parquet"] {
         for (volumes, (reads, writes)) in [("0", (0, 1)), ("db", (2, 0)), ("0,db", (2, 1))] {
             let args = ["trace", "info", name, "--volumes", volumes, "--json"];
@@ -346,7 +346,7 @@ fn a_format_that_the_file_contradicts_is_refused_with_the_option_that_was_meant(
     assert!(message.contains("a.parquet has the format parquet, not csv"), "{message}");
     assert!(message.contains("--to selects the format to write"), "{message}");
     let message = fails(dir, &["mrc", "a.parquet", "--format", "csv"], 2);
-    assert!(message.contains("leave out --format") && !message.contains("--to"), "{message}");
+    assert!(message.contains("omit --format") && !message.contains("--to"), "{message}");
 }
 
 #[test]

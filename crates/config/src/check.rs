@@ -106,7 +106,7 @@ fn cache(config: &Config, problems: &mut Problems) {
     let bytes = cache.block_size.bytes();
     if BlockSize::new(bytes).is_err() || !BLOCK_BYTES.contains(&bytes) {
         let message = format!(
-            "{} is not a valid block size: give a power of two from 4KiB to 64KiB",
+            "{} is not a valid block size: use a power of two from 4KiB to 64KiB",
             Size(bytes)
         );
         problems.add("cache.block_size", message);
@@ -134,7 +134,7 @@ fn cache(config: &Config, problems: &mut Problems) {
 fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     let block = config.cache.block_size.bytes();
     if flash.path.as_os_str().is_empty() {
-        problems.add("flash.path", "is empty: give a device or a file");
+        problems.add("flash.path", "is empty: specify a device or a file");
     }
     let page = flash.page_size.map_or(*PAGE_BYTES.start(), Size::bytes);
     let page_good = page.is_power_of_two() && PAGE_BYTES.contains(&page);
@@ -259,13 +259,13 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
         problems.add(key("name"), message);
     }
     if volume.backing.is_empty() {
-        problems.add(key("backing"), "is empty: give a device or a file");
+        problems.add(key("backing"), "is empty: specify a device or a file");
     }
     let remote = ["nbd://", "nbd+unix://"].iter().any(|scheme| volume.backing.starts_with(scheme));
     // `nbd:` alone is the beginning of a mistyped address, not of a file name.
     let meant = volume.backing.contains("://") || volume.backing.starts_with("nbd:");
     if meant && !remote {
-        let message = "is not a kind of address that Forebay supports: give nbd://HOST/EXPORT, \
+        let message = "is not a kind of address that Forebay supports: use nbd://HOST/EXPORT, \
                        nbd+unix:///EXPORT?socket=PATH, a device or a file";
         problems.add(key("backing"), message);
     }
@@ -318,7 +318,7 @@ fn serve(config: &Config, problems: &mut Problems) {
     ] {
         problems.unless(value != Some(0), key, "must be at least 1");
     }
-    let idle = "must be more than 0; leave the key out for no limit";
+    let idle = "must be more than 0; omit the key for no limit";
     for (key, value, message) in [
         ("serve.idle_timeout", serve.idle_timeout, idle),
         ("serve.handshake_timeout", Some(serve.handshake_timeout), "must be more than 0"),
@@ -337,7 +337,7 @@ fn serve(config: &Config, problems: &mut Problems) {
         problems.add("serve.request_memory", message);
     }
     let token = !serve.control_token_file.as_os_str().is_empty();
-    problems.unless(token, "serve.control_token_file", "is empty: give a file");
+    problems.unless(token, "serve.control_token_file", "is empty: specify a file");
 }
 
 /// Minimum interval between stamps. Each stamp needs a sync, so more frequent stamps would slow the
@@ -355,14 +355,14 @@ fn policies(config: &Config, problems: &mut Problems) {
     for (key, least) in [("reads", config.bypass.reads), ("writes", config.bypass.writes)] {
         let key = format!("bypass.{key}");
         let least = least.is_none_or(|least| least.bytes() > 0);
-        problems.unless(least, &key, "must be more than 0; leave the key out to bypass nothing");
+        problems.unless(least, &key, "must be more than 0; omit the key to bypass nothing");
     }
     let block = config.cache.block_size.bytes();
     let dirty = config.bypass.dirty.is_none_or(|dirty| dirty.bytes() >= block);
     problems.unless(
         dirty,
         "bypass.dirty",
-        "must be at least one block; leave the key out to bypass nothing",
+        "must be at least one block; omit the key to bypass nothing",
     );
     let dirty = config.bypass.dirty.is_none() || config.cache.write_policy.keeps_dirty_data();
     problems.unless(dirty, "bypass.dirty", "applies only to write policies that keep dirty data");
@@ -375,8 +375,8 @@ fn policies(config: &Config, problems: &mut Problems) {
         "must be \"always\" with the relation etica, whose queues choose which blocks enter flash";
     problems.unless(admits_all || !queues, "admission.policy", chosen);
     let slots = config.flash.as_ref().is_none_or(|flash| flash.layout() == FlashLayout::Slots);
-    let single = "must be \"slots\" with the relation etica: its queues evict single blocks, but the log layout frees \
-                  whole regions in the order in which they were written";
+    let single = "must be \"slots\" with the relation etica: its queues evict single blocks, but \
+                  the log layout frees whole regions in the order in which they were written";
     problems.unless(slots || !queues, "flash.layout", single);
     for (key, why) in config.etica.parameters().err().unwrap_or_default() {
         problems.add(format!("etica.{key}"), why);

@@ -314,7 +314,7 @@ const CASES: &[Case] = &[
         "volume.0.size",
         "512-byte sectors",
     ),
-    ("no time", "[serve]\nidle_timeout = '0s'", 2, "serve.idle_timeout", "leave the key out"),
+    ("no time", "[serve]\nidle_timeout = '0s'", 2, "serve.idle_timeout", "omit the key"),
     ("no time", "[serve]\nhandshake_timeout = '0s'", 2, "serve.handshake_timeout", "than 0"),
     ("no time", "[serve]\nstall_timeout = '0s'", 2, "serve.stall_timeout", "than 0"),
     ("no address", "[serve]\nnbd = '/run/nbd.sock'", 2, "serve.nbd", "unix:/path"),

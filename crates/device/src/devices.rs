@@ -109,7 +109,7 @@ pub enum DeviceError {
     #[error("the device is gone")]
     Gone,
     /// The device refuses writes (`EROFS`, `EPERM`, `EACCES`, `EBADF`).
-    #[error("the device refuses writes")]
+    #[error("the device rejects writes")]
     ReadOnly,
     /// The device does not have this operation (`EOPNOTSUPP`, `ENOSYS`, `ENOTTY`).
     #[error("the device does not support the operation")]

@@ -111,7 +111,7 @@ impl StoreSyncs {
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.data.failed != failed || state.data.awaits(last) {
-            return Err(io::Error::other("a sync of the data of the same store failed meanwhile"));
+            return Err(io::Error::other("a concurrent sync of the same store's data failed"));
         }
         Ok(())
     }

@@ -73,10 +73,10 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
         OpenOptions { read_only: true, direct: DirectIo::Never, ..OpenOptions::existing(path) };
     let (target, _) = patience::open(&options)?;
     let system = |what| move |e| EngineError::System(what, e);
-    let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
+    let bell = Arc::new(Doorbell::new().map_err(system("create an eventfd"))?);
     // Threads let go of the file at once, io_uring only when the kernel gets to it.
     let made = RealDevices::new(Backend::Threads, uring::Options::default(), bell.clone());
-    let (mut devices, _) = made.map_err(system("set up I/O"))?;
+    let (mut devices, _) = made.map_err(system("set up device I/O"))?;
     let run = forebay_flash::Geometry::for_device(target.size(), superblock.block_size)
         .map_err(|error| EngineError::Geometry { path: path.to_owned(), error })?;
     let geometry = run

@@ -337,7 +337,7 @@ impl Engine {
     /// # Errors
     /// If the process has no file descriptor left.
     pub fn session(&self) -> Result<Session, EngineError> {
-        Session::open(self.shared.clone()).map_err(|e| EngineError::System("make a doorbell", e))
+        Session::open(self.shared.clone()).map_err(|e| EngineError::System("create an eventfd", e))
     }
 
     /// The complete status of the cache now.

@@ -40,8 +40,8 @@ pub enum EngineError {
     },
     /// The flash device cannot write pages as small as configured.
     #[error(
-        "flash.page_size: {} is written in units of {least} bytes; nothing was written. Set \
-         page_size to at least {least}, or omit it", path.display()
+        "flash.page_size is too small: {} can be written only in units of {least} bytes; nothing \
+         was written. Set page_size to at least {least}, or omit it", path.display()
     )]
     PageSize {
         /// The flash tier.
@@ -62,11 +62,11 @@ pub enum EngineError {
     )]
     Quiesced,
     /// The caller stopped the start.
-    #[error("the start was stopped before the cache was ready; the data on flash is unchanged")]
+    #[error("the startup was stopped before the cache was ready; the data on flash is unchanged")]
     StartEnded,
     /// The caller stopped the start after the flash tier had begun to change.
     #[error(
-        "the start was stopped before the cache was ready; {}",
+        "the startup was stopped before the cache was ready; {}",
         if *formatted { "the flash tier was formatted" } else { "no acknowledged data was lost" }
     )]
     StartCut {
@@ -114,8 +114,8 @@ pub enum EngineError {
     },
     /// A writable export offers no flush, so a header on it could not be made durable.
     #[error(
-        "volume {volume}: the server of {} offers no flush, so Forebay could not keep its header \
-         there; enable flush on that server, or set layout = \"none\"", path.display()
+        "volume {volume}: the server of {} does not support flush, so Forebay cannot keep a \
+         durable header there; enable flush on that server, or set layout = \"none\"", path.display()
     )]
     HeaderWithoutFlush {
         /// Name of the volume.
@@ -279,8 +279,8 @@ pub enum EngineError {
     },
     /// Nothing says which of two headers is the store's.
     #[error(
-        "{} has a whole Forebay header at its start and another one at its end: one of them belongs to \
-         a store within the volume of the other; nothing was written", path.display()
+        "{} has an intact Forebay header at its start and another one at its end: one of them \
+         belongs to a store inside the volume of the other; nothing was written", path.display()
     )]
     TwoHeaders {
         /// The store.
@@ -358,7 +358,7 @@ pub enum EngineError {
     )]
     HeldRefused(Box<EngineError>),
     /// What failed for one store failed for others, too.
-    #[error("{error}; volumes {} failed, too", others.join(", "))]
+    #[error("{error}; volumes {} also failed", others.join(", "))]
     SeveralStores {
         /// Why it failed for the first one.
         error: Box<EngineError>,
@@ -389,7 +389,7 @@ pub enum EngineError {
     /// A volume has become larger, and the block at its former end is dirty.
     #[error(
         "volume {volume} was {former} bytes long and is larger now, and the flash tier {} holds \
-         newer data for the block at the former end; no data was changed", path.display()
+         newer data for the block at the old end; no data was changed", path.display()
     )]
     Enlarged {
         /// Name of the volume.

@@ -126,7 +126,7 @@ impl fmt::Display for EngineNotice {
             ),
             EngineNotice::Memory { wanted, available } => write!(
                 f,
-                "cache.dram is {}, but only {} of memory are available: the system may run out of \
+                "cache.dram is {}, but only {} of memory is available: the system may run out of \
                  memory as the cache fills",
                 distinct_sizes(*wanted, *available)[0],
                 distinct_sizes(*wanted, *available)[1]

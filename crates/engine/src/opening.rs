@@ -300,9 +300,9 @@ impl Made {
         Checked { stores, rest: StartParts { machine, .. } }: &Checked,
     ) -> Result<Made, EngineError> {
         let system = |what| move |e| EngineError::System(what, e);
-        let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
+        let bell = Arc::new(Doorbell::new().map_err(system("create an eventfd"))?);
         let made = RealDevices::new(options.backend, uring::Options::default(), bell.clone());
-        let (devices, notice) = made.map_err(system("set up I/O"))?;
+        let (devices, notice) = made.map_err(system("set up device I/O"))?;
         let block_bytes = machine.block_size.bytes() as u32;
         let spare = (LENT_BYTES_MAX / block_bytes).min(machine.frames());
         let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;

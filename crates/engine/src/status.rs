@@ -122,12 +122,12 @@ pub struct Workload {
     pub reads: u64,
     /// Write requests.
     pub writes: u64,
-    /// Trims and zeroings.
+    /// Trims and write-zeroes requests.
     pub zeroes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Requests to bring data into the cache (CACHE of NBD). `requests`, `hits` and the other counters of
-    /// requests do not include them.
+    /// Prefetch requests (NBD CACHE), which bring data into the cache. `requests`, `hits` and the other
+    /// counters of requests do not include them.
     pub prefetches: u64,
     /// Requests answered with an error.
     pub errors: u64,
@@ -141,7 +141,7 @@ pub struct Workload {
     pub misses: ReadWrite,
     /// Share of block accesses that hit.
     pub hit_ratio: f64,
-    /// Time from a request's arrival to its answer.
+    /// Time from a request's arrival to its reply.
     pub latency_us: LatencyByOp,
     /// Requests answered so far and the times they took. (`reads` and the other counters count a request
     /// when it arrives.)

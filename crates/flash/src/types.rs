@@ -401,7 +401,7 @@ impl fmt::Display for LogError {
             LogError::Enlarged { volume, former } => write!(
                 f,
                 "volume {volume} had {former} bytes and is larger now, and the flash tier holds \
-                 newer data for the block at the former end; nothing was written"
+                 newer data for the block at the old end; nothing was written"
             ),
             LogError::Changed { volume, blocks } => write!(
                 f,

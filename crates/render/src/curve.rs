@@ -110,7 +110,7 @@ impl Curves<'_> {
                 if options.request_level { "accesses" } else { "block accesses" },
                 count(all.accesses()),
             ),
-            ("of these writes", percent(all.write.accesses() as f64 / all.accesses() as f64)),
+            ("share of writes", percent(all.write.accesses() as f64 / all.accesses() as f64)),
             (
                 if by_sector { "distinct data" } else { "distinct contents" },
                 Size(all.distinct_blocks * bytes).to_string(),
@@ -121,7 +121,7 @@ impl Curves<'_> {
             0 => [("reuses", "no block is reused".to_owned()), ("miss ratio", miss_ratio)],
             blocks => [
                 ("all reuses fit in", Size(blocks * bytes).to_string()),
-                ("miss ratio then", miss_ratio),
+                ("lowest miss ratio", miss_ratio),
             ],
         });
         facts.extend([
@@ -169,7 +169,7 @@ impl Curves<'_> {
                 format!("{}{all}", Size(p.size_blocks * options.block_size.bytes()))
             })
             .number("miss ratio", |p| ratio(p.miss_ratio, histogram.accesses()))
-            .number_if(sliced.is_some(), "with 95 %", |p| {
+            .number_if(sliced.is_some(), "95 % interval", |p| {
                 let between = bounds(p.size_blocks);
                 between.map_or_else(String::new, |b| format!("{:.4} to {:.4}", b.low, b.high))
             })

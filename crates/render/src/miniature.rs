@@ -135,7 +135,7 @@ fn facts(shown: &Miniature<'_>) -> Facts {
     let mut facts = vec![
         ("requests", count(answer.requests)),
         ("block accesses", count(answer.accesses)),
-        ("of these writes", percent(answer.writes as f64 / answer.accesses as f64)),
+        ("share of writes", percent(answer.writes as f64 / answer.accesses as f64)),
         ("distinct data", format!("{about}{}", Size(answer.distinct_blocks * answer.block_size))),
         ("cache", shown.config.clone()),
     ];

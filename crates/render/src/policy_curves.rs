@@ -84,7 +84,7 @@ fn facts(answer: &Answer) -> Facts {
     let mut facts = vec![
         ("requests", count(answer.requests)),
         ("block accesses", count(answer.accesses)),
-        ("of these writes", percent(answer.writes as f64 / answer.accesses.max(1) as f64)),
+        ("share of writes", percent(answer.writes as f64 / answer.accesses.max(1) as f64)),
         ("distinct data", format!("{about}{distinct}")),
         ("block size", Size(answer.block_size).to_string()),
     ];

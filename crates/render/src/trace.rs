@@ -37,7 +37,7 @@ impl Shown for Info<'_> {
 
     fn page(&self) -> Report {
         let section = section("All volumes", self.info);
-        Report::new("What is in the trace").subtitle(&self.files).section(section)
+        Report::new("Trace contents").subtitle(&self.files).section(section)
     }
 
     fn text(&self, out: &mut dyn Write) -> std::io::Result<()> {
@@ -90,7 +90,7 @@ fn facts(info: &TraceInfo) -> Facts {
     if let Some(sample) = &info.sample {
         let (rate, of) = (percent(sample.rate), count(sample.of_requests));
         facts.push(("sample", format!("{rate} of the regions of a trace with {of} requests")));
-        facts.push(("features off by", format!("{} on average", percent(sample.mean_error))));
+        facts.push(("feature error", format!("{} on average", percent(sample.mean_error))));
     }
     if let Some(contents) = &info.contents {
         let shared = contents.blocks_at_end - contents.contents_at_end;

@@ -52,7 +52,7 @@ pub struct Placed {
 /// Requests that were not sent as they stand in the workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Adjusted {
-    /// Writes, trims and zeroings left out by `--reads-only`.
+    /// Writes, trims and write-zeroes requests skipped because of `--reads-only`.
     pub writes_left_out: u64,
     /// Trims and flushes left out because the target does not support them.
     pub unsupported: u64,

@@ -79,7 +79,7 @@ pub struct LatencyByOp {
     pub read: Latency,
     /// Latency of writes.
     pub write: Latency,
-    /// Latency of all requests, including trims, zeroings and flushes.
+    /// Latency of all requests, including trims, write-zeroes requests and flushes.
     pub all: Latency,
 }
 

@@ -27,7 +27,7 @@ pub struct RunResult {
     pub write_bytes: u64,
     /// Seconds from the first request to the last completion, on the clock of the run.
     pub duration_s: f64,
-    /// Time from a request's arrival to its answer; in a replay, from when the request is sent to its answer.
+    /// Time from a request's arrival to its reply; in a replay, from when the request is sent to its reply.
     /// Percentiles are accurate to 0.1 %. Null in a simulation with `--untimed`.
     #[schemars(with = "Option<LatencyByOp>")]
     pub latency_us: LatencyByOp,
@@ -71,7 +71,7 @@ pub struct Hits {
 pub struct ReadWrite {
     /// Count for reads.
     pub read: u64,
-    /// Count for writes, trims and zeroings.
+    /// Count for writes, trims and write-zeroes requests.
     pub write: u64,
 }
 

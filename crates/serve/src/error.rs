@@ -19,8 +19,8 @@ pub enum ServeError {
     },
     /// A backing store is an export of this server.
     #[error(
-        "the backing store of volume `{volume}` is {address}, the address of this server itself (serve.nbd); name \
-         another NBD server"
+        "the backing store of volume `{volume}` is {address}, the address of this server itself \
+         (serve.nbd); use another NBD server"
     )]
     OwnExport {
         /// The volume.

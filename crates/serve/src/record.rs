@@ -165,11 +165,14 @@ impl Notes {
         let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if waiting > WAITING_BYTES_MAX {
             let path = self.shared.path.display();
-            self.shared.give_up(&format!(
-                "the recording has failed: writing to {path} is too slow, and {} MiB of requests are waiting \
-                 to be written",
-                waiting >> 20
-            ), ". Clients are still being served");
+            self.shared.give_up(
+                &format!(
+                    "the recording has failed, because writing to {path} is too slow: {} MiB of \
+                     requests are waiting to be written",
+                    waiting >> 20
+                ),
+                ". Clients are still being served",
+            );
         }
     }
 

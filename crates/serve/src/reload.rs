@@ -67,7 +67,7 @@ impl Server {
                 lines.push(at_a_start(key, new));
                 continue;
             }
-            lines.push(format!("{key} now has its new value"));
+            lines.push(format!("applied the new value of {key}"));
         }
         let policy = new.cache.write_policy;
         // Defaults depend on the tiers that run now, not on those of the next start.
@@ -81,7 +81,7 @@ impl Server {
         let dram = (dram.bytes() / block != blocks).then_some(dram);
         if policy.is_none() && dram.is_none() {
             if lines.is_empty() {
-                lines.push("nothing has changed".to_owned());
+                lines.push("the configuration has not changed".to_owned());
             }
             return Reload { lines, rest: None };
         }
@@ -109,7 +109,10 @@ fn at_a_start(key: &str, new: &Config) -> String {
     match shortage(key, new) {
         Some((path, bytes)) => {
             let has = Size(bytes);
-            format!("{message}, if {} is enlarged before: it has only {has}", path.display())
+            format!(
+                "{message}, provided that {} is enlarged first: it has only {has}",
+                path.display()
+            )
         }
         None => message,
     }

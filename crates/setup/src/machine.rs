@@ -81,7 +81,7 @@ pub enum SetupError {
         why: &'static str,
     },
     /// The machine refuses its parameters for another reason.
-    #[error("no cache can have this configuration: {0}")]
+    #[error("invalid cache configuration: {0}")]
     Machine(ConfigError),
     /// Keys of a section are out of range.
     #[error("{}", named(section, wrong))]

@@ -81,8 +81,8 @@ impl FromStr for Outage {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Outage, String> {
-        let usage = "write VOLUME=dead, VOLUME=full or VOLUME=slow:100, and add @FROM..UNTIL to \
-                     limit it to a part of the run";
+        let usage = "write VOLUME=dead, VOLUME=full or VOLUME=slow:100, and append @FROM..UNTIL to \
+                     limit the failure to a part of the run";
         let (volume, what) = text.rsplit_once('=').ok_or(usage)?;
         let (what, when) =
             what.split_once('@').map_or((what, None), |(what, when)| (what, Some(when)));
@@ -115,7 +115,7 @@ impl FromStr for Outage {
             return Err(usage.to_owned());
         }
         if until.is_some_and(|until| until <= from) {
-            return Err("the outage must end after it begins".to_owned());
+            return Err("the end of an outage must be later than its start".to_owned());
         }
         Ok(Outage { volume: volume.to_owned(), trouble, from, until })
     }

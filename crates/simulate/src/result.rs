@@ -136,7 +136,7 @@ pub struct VolumeResult {
     pub read_bytes: u64,
     /// Bytes sent by writes.
     pub write_bytes: u64,
-    /// Time from a request's arrival to its answer; null with `--untimed`.
+    /// Time from a request's arrival to its reply; null with `--untimed`.
     #[schemars(with = "Option<LatencyByOp>")]
     pub latency_us: LatencyByOp,
     /// Block accesses that hit, by tier.

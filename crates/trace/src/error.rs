@@ -20,7 +20,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// No format recognises the file's first bytes.
-    #[error("{}: not a known trace format{hint}; name one with --format ({known})", path.display())]
+    #[error("{}: not a known trace format{hint}; specify one with --format ({known})", path.display())]
     UnknownFormat {
         /// The file.
         path: PathBuf,

@@ -115,9 +115,10 @@ impl<R: TraceReader> Selected<R> {
         };
         if let Some((name, other)) = self.wanted.iter().find_map(|w| Some((w, by_number(&w)?))) {
             return Err(TraceError::Options(format!(
-                "`{name}` is ambiguous: a volume of this name appears after requests of volume number \
-                 {name}, which is called {other}. To read {other}, give its name; to read volume \
-                 `{name}`, first convert the trace to Parquet, which lists all volumes at its start"
+                "`{name}` is ambiguous: a volume of this name appears after requests of volume \
+                 number {name}, which is called {other}. To read {other}, use its name; to read \
+                 volume `{name}`, first convert the trace to Parquet, which lists all volumes at \
+                 its start"
             )));
         }
         for n in self.chosen.len()..volumes.len() {

@@ -637,7 +637,7 @@ def text(document: Mapping[str, Any]) -> str:
         lines += [f"  because {rule}" for rule in one["rule"]]
     if document["unlike_training"]:
         lines.append(
-            "\nThis trace is unlike every workload of the training "
+            "\nThis trace is unlike every training workload "
             f"(distance {document['distance']} from the nearest; more than {document['distance_max']} is far): "
             "simulate before you rely on this advice."
         )

@@ -243,7 +243,7 @@ def _option(key: str, value: Any) -> list[str]:
     if value is True:
         return [option]
     if isinstance(value, Mapping):
-        raise ForebayError(f"{OPTION}{key}: an option is no table", 2)
+        raise ForebayError(f"{OPTION}{key}: an option cannot be a table", 2)
     several = value if isinstance(value, list) else [value]
     # In one word, because an option with an optional value accepts only this form.
     return [f"{option}={one}" for one in several]

@@ -31,7 +31,7 @@ def study(words: Sequence[str] | None = None) -> int:
     _workers(parser)
     dry = "count the cells, and run a few to estimate the time for all"
     arguments.add_flag(parser, "--dry-run", dry)
-    arguments.add_flag(parser, "--retry-failed", "run failed cells again")
+    arguments.add_flag(parser, "--retry-failed", "rerun failed cells")
     args = parser.parse_args(words)
     return guarded(lambda: _study(args))
 
@@ -127,7 +127,7 @@ def fleet(words: Sequence[str] | None = None) -> int:
         help="with --slices: files of more than SIZE are large (default: 4GiB)",
     )
     _workers(parser)
-    again = "run again what failed; commands that were killed run again in any case"
+    again = "rerun what failed; commands that were killed are rerun in any case"
     arguments.add_flag(parser, "--retry-failed", again)
     args = parser.parse_args(words)
     return guarded(lambda: _fleet(args))
@@ -188,7 +188,7 @@ def advise(words: Sequence[str] | None = None) -> int:
         "--train",
         type=Path,
         metavar="DIR",
-        help="train a model in DIR on synthetic workloads and the traces; write the model to the file of -o",
+        help="train a model in DIR on synthetic workloads and the traces; write the model to the file given with -o",
     )
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write pictures of the trees to FILE"

@@ -113,8 +113,8 @@ class Fleet:
         counts += [f"{len(curves)} curves"] if curves else []
         counts += [f"the features of {len(features)} volumes"] if features else []
         counts += [f"{which}{len(plans)} plans"] if plans else []
-        again = "repeat the command with --retry-failed to run what failed again"
-        glob = "; --glob leaves files out" if files else ""
+        again = "repeat the command with --retry-failed to rerun what failed"
+        glob = "; use --glob to exclude files" if files else ""
         raise failure(
             f"{' and '.join(counts)} failed",
             errors,
@@ -141,7 +141,7 @@ class Fleet:
         stores = self.volumes["plan.backing"].drop_nulls().unique().sort().to_list()
         if not stores:
             return ""
-        assumed = ", chosen because it is the fastest: name yours with --backing"
+        assumed = ", chosen because it is the fastest: select yours with --backing"
         count = len(self._errors("plan.error"))
         without = f"volumes without a plan: {count} (see plan.error)\n"
         return (
@@ -300,10 +300,10 @@ def _failed_in_part(answer: Answer) -> bool:
 def _files(source: Path, pattern: str, output: Path) -> list[str]:
     """The files to read: those that match the pattern, except the results."""
     if not source.exists():
-        raise ForebayError(f"there is no directory {source}", 1)
+        raise ForebayError(f"the directory {source} does not exist", 1)
     if not source.is_dir():
-        what = f"{source} is a file, and a fleet reads a directory"
-        next_ = "name the directory of the file, and select the file with --glob"
+        what = f"{source} is a file, but a fleet reads a directory"
+        next_ = "pass the directory of the file, and select the file with --glob"
         raise ForebayError(f"{what}\n  next: {next_}", 2)
     inside = output.resolve()
     try:

@@ -112,7 +112,7 @@ class Journal(Mapping[str, Answer]):
             except ValueError as error:
                 what = f"{self._path}, line {number}: {error}"
                 kept = "the journal as it is; nothing was run"
-                next_ = "remove the line: its cell then runs again"
+                next_ = "remove the line; its cell then runs again"
                 message = f"{what}\n  kept: {kept}\n  next: {next_}"
                 raise ForebayError(message, 1) from error
             whole += len(line)

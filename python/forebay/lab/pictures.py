@@ -299,7 +299,7 @@ def _tail(figure: dict[str, Any], rows: pl.DataFrame) -> go.Figure:
 
     base = figure.get("y", "latency_us.all")
     if f"{base}.p99" not in rows.columns:
-        raise ForebayError(f"figure: rows have no columns `{base}.p99` and the like", 2)
+        raise ForebayError(f"figure: rows have no columns such as `{base}.p99`", 2)
     percentiles = [p for p in TAIL if f"{base}.{p}" in rows.columns]
     rows = over_repeats(rows, [f"{base}.{p}" for p in percentiles]).head(PARTS_MAX)
     keys = swept_keys(rows)

@@ -103,7 +103,7 @@ def write_fleet(
         if "plan.class" in ok.columns:
             counts = ok.group_by("plan.class").len("volumes").sort("plan.class")
             stores = ", ".join(ok["plan.backing"].drop_nulls().unique().sort())
-            title = f"What the budget buys best, in front of {stores or 'any store'}"
+            title = f"Best purchase for the budget, in front of {stores or 'any store'}"
             tables.append(_table(title, counts))
         features = [c for c in ok.columns if c.startswith("feature.")]
         # Volumes whose features were not computed have none; a feature can be undefined for other

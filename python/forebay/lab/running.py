@@ -95,11 +95,11 @@ def run(task: Task) -> Answer:
     ended = _Ended(None, None, 0.0)
     try:
         if content_hash(task.binary) != task.binary_hash:
-            raise OSError(f"{task.binary} is another version on {platform.node()}")
+            raise OSError(f"{task.binary} is a different version on {platform.node()}")
         for path, known in task.files:
             if content_hash(path) != known:
                 where = (
-                    f"since the study began, or is another file on {platform.node()}"
+                    f"since the study began, or is a different file on {platform.node()}"
                 )
                 raise OSError(f"{path} has changed {where}")
         with machine_lock(task.exclusive):

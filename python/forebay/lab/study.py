@@ -82,7 +82,7 @@ class Outcome:
         if not self.failures:
             return
         status = exit_status(self.failures)
-        again = "repeat the command with --retry-failed to run these cells again"
+        again = "repeat the command with --retry-failed to rerun these cells"
         raise failure(
             f"{self.failed} of {self.cells} cells failed",
             (answer.error for answer in self.failures),

@@ -62,7 +62,7 @@ def toml(value: Any) -> str:
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, (bool, int, float, str)):
         return json.dumps(value, ensure_ascii=False)
-    raise ForebayError(f"a study cannot hold the value {value!r}", 2)
+    raise ForebayError(f"a study cannot contain the value {value!r}", 2)
 
 
 _COMPARE = {

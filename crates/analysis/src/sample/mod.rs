@@ -108,8 +108,8 @@ impl Question {
         }
         if self.samples > 1 && (self.best_of > 1 || self.bits.len() > 1) {
             return impossible(
-                "cannot write several samples and also keep only the best of several; request one \
-                 or the other",
+                "cannot write several samples and also keep only the best of several; choose one \
+                 of the two",
             );
         }
         for &bits in &self.bits {

@@ -92,10 +92,10 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
              the old size"
         ),
         E::Changed { .. } => format!(
-            "If its contents are still the former ones and only the modification time of its file \
-             differs (after `touch`, `truncate` or a copy), or if its present contents may be \
-             overwritten, start with {drop_clean}: this writes the dirty blocks to it and drops \
-             the clean ones. Otherwise restore the former contents first; or start with {format} \
+            "If only the modification time of its file has changed, not its contents (after \
+             `touch`, `truncate` or a copy), or if its current contents may be overwritten, start \
+             with {drop_clean}: this writes the dirty blocks to it and drops the clean ones. \
+             Otherwise, first restore the previous contents, or start with {format} \
              --discard-dirty-data to discard the dirty blocks"
         ),
         E::NoHeaderToRelease { .. } => "With layout = \"none\", use --config too: Forebay then \
@@ -123,12 +123,12 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                 .to_owned()
         }
         E::Shrunk { .. } => {
-            "Restore the volume's former size, start the server and stop it with --destage, then \
+            "Restore the volume's previous size, start the server and stop it with --destage, then \
              shrink the store"
                 .to_owned()
         }
         E::Enlarged { .. } => {
-            "Restore the volume's former size, start the server and stop it with --destage, then \
+            "Restore the volume's previous size, start the server and stop it with --destage, then \
              enlarge the volume"
                 .to_owned()
         }
@@ -164,7 +164,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             .to_owned(),
         E::Uncounted { .. } => "Discard the data with --discard-dirty-data".to_owned(),
         E::NotFlash { .. } => {
-            format!("Name another device, or start with {format} to overwrite it")
+            format!("Use another device, or start with {format} to overwrite it")
         }
         E::TierAsStore { .. } => format!(
             "Check the configuration: `path` in [flash] and `backing` may be mixed up. {format} \
@@ -180,7 +180,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         | E::Order { error, .. }
         | E::SeveralStores { error, .. }
         | E::HeldRefused(error) => return advice(error, flags),
-        E::Open(OpenError::Kind { .. }) => "Name a regular file or a block device: `path` in \
+        E::Open(OpenError::Kind { .. }) => "Use a regular file or a block device: `path` in \
                                             [flash], `backing` in [[volume]]"
             .to_owned(),
         E::Nbd(NbdError::Socket { action: "connect", .. }) => {
@@ -264,11 +264,11 @@ fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String
              data"
         ),
         HeaderError::Impossible(_) => format!(
-            "Use the version of forebay that wrote it; or, if the flash tier holds no newer data or \
-             you give that up, {format} --discard-dirty-data writes a new header and keeps the data \
-             of the store"
+            "Use the version of forebay that wrote it; or, if the flash tier holds no newer data \
+             or you no longer need that data, {format} --discard-dirty-data writes a new header \
+             and keeps the data of the store"
         ),
-        HeaderError::Inside(_) => "Restore its former size".to_owned(),
+        HeaderError::Inside(_) => "Restore its previous size".to_owned(),
         HeaderError::Newer(_) => "Use a newer version of Forebay".to_owned(),
         _ => return None,
     })
@@ -357,7 +357,7 @@ mod tests {
                 header(HeaderError::Impossible("layout")),
                 "--format --discard-dirty-data writes a new header and keeps the data of the store",
             ),
-            (header(HeaderError::Inside(1)), "Restore its former size"),
+            (header(HeaderError::Inside(1)), "Restore its previous size"),
             (header(HeaderError::Newer(9)), "Use a newer version of Forebay"),
             (
                 E::BlockSize { path: path(), found: 4096, wanted: 8192 },

@@ -75,7 +75,7 @@ pub(crate) struct Report {
     uuid: Option<String>,
     /// Where the header is: `offset`, `tail` or `none`.
     layout: String,
-    /// How often the store was opened; null if the store has no header.
+    /// Number of times that the store has been opened; null if the store has no header.
     generation: Option<u64>,
     /// Whether the newest data of some blocks is only on flash.
     dirty: bool,
@@ -159,7 +159,7 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
             args.device.display(),
             file.display()
         );
-        return Err(CliError::usage(what).next("give the configuration that the server used"));
+        return Err(CliError::usage(what).next("use the server's configuration file"));
     };
     let (name, layout) = (volume.name.clone(), volume.layout);
     let engine = Engine::open(&config, EngineOptions::default())?;

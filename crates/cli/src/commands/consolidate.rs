@@ -79,7 +79,7 @@ impl Args {
         let usage = |what: &str| Err(CliError::usage(what).kept("nothing was read"));
         if self.size.bytes() < self.block_size.bytes() {
             let (size, block) = (self.size, self.block_size);
-            return usage(&format!("--size {size} is smaller than a block of {block}"));
+            return usage(&format!("--size {size} is smaller than one block ({block})"));
         }
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
             return usage("--migration-period must be greater than 0");

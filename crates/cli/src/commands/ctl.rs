@@ -133,7 +133,7 @@ pub enum Action {
     /// Remove a volume (not supported on a running server; see `forebay ctl detach --help`)
     #[command(after_help = EXAMPLE_RESTART)]
     Detach(RestartArgs),
-    /// Change the amount of memory for cached blocks, up to the amount used at startup
+    /// Change the amount of memory for cached blocks, up to the amount at startup
     #[command(after_help = EXAMPLE_RESIZE)]
     Resize {
         #[command(flatten)]
@@ -291,13 +291,13 @@ fn continues(action: &Action) -> Option<String> {
         ),
         Action::Set { write_policy, .. } => format!(
             "the server continues: the write policy becomes {write_policy} once nothing is dirty. \
-             To undo this, set the former policy with `forebay ctl set`"
+             To undo this, restore the previous policy with `forebay ctl set`"
         ),
         Action::Stop { no_wait: false, .. } => {
             "the server continues to stop; this command only waited for it".to_owned()
         }
         Action::Quiesce { resume: true, .. } | Action::Resume(_) => {
-            "the server still ends the quiesce".to_owned()
+            "the server will still end the quiesce".to_owned()
         }
         _ => return None,
     })
@@ -326,7 +326,7 @@ impl Server {
             let nobody = matches!(error, ClientError::Connect { .. }) && !self.named;
             match (CliError::from(error), nobody) {
                 (error, true) => {
-                    error.next("name the server with --config FILE or --control ADDRESS")
+                    error.next("specify the server with --config FILE or --control ADDRESS")
                 }
                 (error, false) => error,
             }
@@ -360,7 +360,7 @@ fn good(reply: Reply) -> Result<Reply, CliError> {
     }
     let parsed: Option<Value> = serde_json::from_str(&reply.body).ok();
     let message = parsed.as_ref().and_then(|v| v["error"].as_str()).unwrap_or(&reply.body);
-    let what = if reply.code == 500 { "could not carry out the command" } else { "refused" };
+    let what = if reply.code == 500 { "could not execute the command" } else { "refused" };
     Err(CliError::failed(format_args!("the server {what}: {message}")))
 }
 

@@ -138,7 +138,7 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
     if !config.flash.as_ref().is_some_and(|flash| same(&flash.path)) {
         let what =
             format!("{} is not the flash tier of {}", args.device.display(), args.config.display());
-        return Err(CliError::usage(what).next("give the configuration that the server used"));
+        return Err(CliError::usage(what).next("use the server's configuration file"));
     }
     if !matches!(inspect_flash(&args.device)?, Found::Tier(_)) {
         // Reports what is wrong with the tier; opening it would format it.

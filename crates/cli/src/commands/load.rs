@@ -47,8 +47,8 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: Option<u32>,
     /// Number of parallel jobs; each job has its own queue and, for NBD, its own connections. With
-    /// --target FILE, one queue holds the requests of all jobs. Jobs send their next request when
-    /// one ends, so they cannot follow the times of --rate or --open-loop
+    /// --target FILE, one queue holds the requests of all jobs. A job sends its next request when
+    /// an earlier one completes, so --jobs cannot be combined with --rate or --open-loop
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     #[arg(conflicts_with_all = ["rate", "open_loop", "verify", "quiesce"])]

@@ -356,9 +356,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let workload = question.measure(ctx).map_err(|error| match error {
         error @ AnalysisError::OneVolume(_) => {
             CliError::usage(error).next(match args.traces.traces.len() {
-                1 => "give the traces of several volumes, or use `forebay mrc --request-level`",
+                1 => "use traces of several volumes, or use `forebay mrc --request-level`",
                 _ => {
-                    "give traces of volumes with different names; volumes of the same name count \
+                    "use traces whose volumes have different names; volumes of the same name count \
                      as one"
                 }
             })

@@ -426,7 +426,7 @@ fn grow(
 
 fn not_two_tiers(error: AnalysisError, what: &str) -> CliError {
     match error {
-        AnalysisError::NotTwoTiers => CliError::usage(what).next("name two devices with --tiers"),
+        AnalysisError::NotTwoTiers => CliError::usage(what).next("list two devices with --tiers"),
         error => error.into(),
     }
 }
@@ -450,7 +450,7 @@ fn choose(
         let stores = answer.basis.backings().join(", ");
         ctx.note(format_args!(
             "the catalogue has combinations for {stores}; only choices for the same backing store \
-             can be compared, so name yours with --backing"
+             can be compared, so select yours with --backing"
         ));
     }
     args.output.give(&Choices {

@@ -46,13 +46,13 @@ fn told(error: OverviewError) -> CliError {
     match error {
         OverviewError::Read { path, error } => CliError::file("cannot read", &path, error),
         OverviewError::NotJson { .. } => {
-            CliError::usage(error).next("give a file that a command wrote with --json -o FILE")
+            CliError::usage(error).next("use a file that a command wrote with --json -o FILE")
         }
         OverviewError::Incomplete { .. } => {
             CliError::usage(error).next("rerun the command with --json and this version of Forebay")
         }
         error => CliError::usage(error).next(
-            "give a document that trace info, mrc, plan, partition, consolidate, sample, \
+            "use a document that trace info, mrc, plan, partition, consolidate, sample, \
              representatives, simulate, replay, load or ctl status wrote with --json",
         ),
     }

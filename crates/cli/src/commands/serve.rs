@@ -127,7 +127,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         let goes_on = || signals.count() == 0 && server.stop_requested().is_none();
         match server.engine().end_overdue_quiesce_while(goes_on) {
             Ok(false) => {}
-            Ok(true) => ctx.note("the quiesce reached its time limit, so requests continue"),
+            Ok(true) => ctx
+                .note("the quiesce reached its time limit and has ended; client requests continue"),
             Err(error) if of_engine.allows_overdue() => ctx.note(explain(&error)),
             Err(_) => {}
         }
@@ -218,7 +219,7 @@ impl Reloads {
             }
             Err(error) => {
                 ctx.note(format_args!(
-                    "nothing was changed; the configuration is invalid: {error}"
+                    "the configuration is invalid: {error}; nothing was changed"
                 ));
             }
         }
@@ -238,8 +239,8 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     let recorded = match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
-            "{requests} requests arrived; {} has {kept} requests, which are those and pieces of those \
-             in the sample: {} of the {} regions",
+            "{requests} requests arrived; {} has {kept} requests or parts of requests: those to \
+             the sampled regions ({} of all {} regions)",
             options.path.display(),
             percent(sample.rate),
             forebay_config::Size(4096 << sample.bits)
@@ -247,7 +248,7 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     };
     match late {
         0 => recorded,
-        _ => format!("{recorded}; {late} of them have timestamps later than their arrival"),
+        _ => format!("{recorded}; {late} of them have a timestamp later than their arrival"),
     }
 }
 

@@ -267,7 +267,7 @@ fn open_behind(device: &File, looped: &Looped, shared: bool) -> io::Result<File>
     }
     let metadata = file.metadata()?;
     if (metadata.dev(), metadata.ino()) != (info.device, info.inode) {
-        return Err(io::Error::other("the name now refers to another file"));
+        return Err(io::Error::other("the path now refers to another file"));
     }
     Ok(file)
 }

@@ -114,7 +114,7 @@ impl std::fmt::Display for Notice {
             Notice::Threads { reason } => {
                 write!(
                     f,
-                    "io_uring is not available ({reason}); using a pool of threads, which is slower"
+                    "io_uring is not available ({reason}); using a thread pool, which is slower"
                 )
             }
         }

@@ -40,8 +40,8 @@ pub enum NbdError {
     Tls(String),
     /// The server offers no flush, so no write could be made durable.
     #[error(
-        "{0}: the server offers no flush, so Forebay could not make writes durable; enable flush \
-         on that server, or set read_only"
+        "{0}: the server does not support flush, so Forebay could not make writes durable; enable \
+         flush on that server, or set read_only"
     )]
     NoFlush(String),
     /// The server had not answered when the owner of the session gave it up.

@@ -94,7 +94,7 @@ impl Export {
         let longest = u64::from(sizes.payload_bytes_max()).min(32 << 20);
         let failed =
             |action| move |source| NbdError::System { address: address.to_owned(), action, source };
-        let wake = Doorbell::new().map_err(failed("make a doorbell"))?;
+        let wake = Doorbell::new().map_err(failed("create an eventfd"))?;
         let shared = Arc::new(Shared { state: Mutex::default(), wake });
         let session = Session {
             address: address.to_owned(),

@@ -392,7 +392,8 @@ impl Handshake {
         };
         match self.find(request.name, exports) {
             Ok(export) if option == option::GO && !exports.admit(&export) => {
-                let text = format!("\"{}\" has reached its limit on clients", export.name);
+                let text =
+                    format!("\"{}\" has reached its limit of client connections", export.name);
                 put_reply(option, rep::ERR_POLICY, &[clipped(&text, 4096).as_bytes()], out);
             }
             Ok(export) => {

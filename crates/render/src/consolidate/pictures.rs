@@ -67,7 +67,7 @@ pub fn facts(document: &Document) -> Facts {
         facts.push(("too large alone", large.join(", ")));
     }
     if let Some(period) = document.migration_period_s {
-        facts.push(("blocks move every", Unit::Seconds.show(period)));
+        facts.push(("migration period", Unit::Seconds.show(period)));
     }
     facts.push(("block size", Size(document.block_size).to_string()));
     facts
@@ -167,7 +167,7 @@ fn miss_ratios(document: &Document) -> Figure {
 
 fn wastage(document: &Document) -> Figure {
     let names = || document.workloads.iter().map(|w| w.name.clone());
-    let map = HeatMap::new("Who wastes whose cache", Unit::Bytes)
+    let map = HeatMap::new("Cache space wasted, by pair of workloads", Unit::Bytes)
         .columns("pushed out", names())
         .rows("floods the cache", names());
     let row = |(number, from): (usize, _)| {

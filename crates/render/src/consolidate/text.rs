@@ -149,7 +149,7 @@ fn phases(answer: &Answer, workload: &Workload) -> String {
             count(phase.accesses()),
             format!("{:.1} to {:.1} s", time.start, time.end),
             size(answer, phase.erss_blocks),
-            if number == workload.largest { "provided for" } else { "" }.to_string(),
+            if number == workload.largest { "used for sizing" } else { "" }.to_string(),
         ]);
     }
     let head = Table::new().column("phases of").number("").number("accesses").number("time");

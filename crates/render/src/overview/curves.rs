@@ -31,7 +31,7 @@ pub fn sections(curves: &[Document]) -> Option<Section> {
         let accesses = curve.number("/accesses");
         facts.push((named("block accesses"), count(accesses as u64)));
         let writes = percent(curve.number("/writes") / accesses);
-        facts.push((named("of these writes"), writes));
+        facts.push((named("share of writes"), writes));
         let distinct = Unit::Bytes.show(curve.number("/distinct_blocks") * block_bytes);
         facts.push((named("distinct data"), distinct));
     }

@@ -36,7 +36,7 @@ pub fn page(arguments: &[String], title: impl Into<String>) -> Result<Report, Ov
         match document.kind() {
             Some(Kind::Trace) => {
                 let info: TraceInfo = document.parse("trace info")?;
-                let title = format!("What is in the trace: {}", document.label);
+                let title = format!("Trace contents: {}", document.label);
                 traces.push(trace::section(title, &info));
             }
             Some(Kind::Curve) => curves.push(document),

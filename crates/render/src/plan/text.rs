@@ -283,7 +283,7 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
     let mut facts = vec![
         ("requests".to_string(), count(p.requests())),
         ("block accesses".into(), count(accesses)),
-        ("of these writes".into(), percent(p.writes() as f64 / accesses.max(1) as f64)),
+        ("share of writes".into(), percent(p.writes() as f64 / accesses.max(1) as f64)),
         ("distinct data".into(), shown(p.footprint_blocks())),
         ("all reuses fit in".into(), shown(p.useful_blocks())),
         (format!("all in {dram}"), Unit::Dollars.show(basis.full_usd)),

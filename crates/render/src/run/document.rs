@@ -42,7 +42,7 @@ pub struct Echo {
     pub queue_depth: u32,
     /// Number of parallel jobs (`--jobs`); 1 in a replay.
     pub jobs: u32,
-    /// Whether writes are left out.
+    /// Whether writes, trims and write-zeroes requests are skipped.
     pub reads_only: bool,
     /// Whether requests beyond the target wrap around.
     pub wrap: bool,

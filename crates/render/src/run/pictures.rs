@@ -30,9 +30,9 @@ fn percentiles(document: &Document) -> Figure {
         }
     }
     if latency.other.count() > 0 {
-        figure = figure.series("trims, zeroings, flushes", points(&latency.other));
+        figure = figure.series("trims, write-zeroes, flushes", points(&latency.other));
     }
-    figure.figure().caption("From sending a request to receiving its answer.")
+    figure.figure().caption("Measured from sending a request to receiving its reply.")
 }
 
 /// Latencies of the operations on each device; `None` if there were none.

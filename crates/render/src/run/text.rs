@@ -35,7 +35,7 @@ fn verdict(verify: &VerifyResult) -> String {
         n => format!(", {} failed", counted(n, "read")),
     };
     if verify.is_wrong() {
-        format!("NOT what was written{failed}")
+        format!("DIFFERS from the written data{failed}")
     } else if verify.is_right() {
         "all correct".to_owned()
     } else {
@@ -77,7 +77,7 @@ pub fn facts(document: &Document) -> Facts {
 /// How fast requests were sent and answered.
 fn pace(r: &RealRun) -> Facts {
     let queue = format!(
-        "{:.1} on average, {} of {} at most; the queue was full for {} of the requests",
+        "mean {:.1}, maximum {} of {}; the queue was full for {} of the requests",
         r.queue.mean,
         r.queue.max,
         r.queue.depth,
@@ -92,7 +92,7 @@ fn pace(r: &RealRun) -> Facts {
     let mut facts = vec![("throughput", throughput), ("read, written", bytes), ("queue", queue)];
     if let Some(late) = r.lateness_us.as_ref().filter(|late| late.max > 0.0) {
         let (median, p99, max) = (micros(late.p50), micros(late.p99), micros(late.max));
-        facts.push(("sent late by", format!("{median} (median), {p99} (p99), {max} at most")));
+        facts.push(("sent late by", format!("median {median}, p99 {p99}, maximum {max}")));
     }
     if r.idle_skipped_s > 0.0 {
         facts.push(("idle time skipped", format!("{:.3} s", r.idle_skipped_s)));
@@ -111,7 +111,7 @@ fn exceptions(r: &RealRun) -> Facts {
     }
     let adjusted = &r.adjusted;
     for (name, n) in [
-        ("writes left out", adjusted.writes_left_out),
+        ("writes skipped", adjusted.writes_left_out),
         ("not supported", adjusted.unsupported),
         ("empty", adjusted.empty),
         ("wrapped", adjusted.wrapped),
@@ -184,7 +184,7 @@ mod tests {
         let failed = VerifyResult { failed_reads: 12, ..VerifyResult::default() };
         assert_eq!(verdict(&failed), "INCOMPLETE, 12 reads failed");
         let both = VerifyResult { reads_wrong_bytes: 512, failed_reads: 1, ..failed };
-        assert_eq!(verdict(&both), "NOT what was written, 1 read failed");
+        assert_eq!(verdict(&both), "DIFFERS from the written data, 1 read failed");
     }
 
     #[test]

@@ -70,8 +70,8 @@ fn of_sample(sample: &Sampled, trace_requests: u64) -> String {
     text += &format!("\n{}\n", features.to_text());
     let h = sample.hit_ratio_error;
     text += &format!(
-        "mean error of the features {}, of their quantiles {}\nhit ratios are off by {} for reads, \
-         {} for writes and {} for both, averaged over cache sizes\n",
+        "mean error of the features {}, of their quantiles {}\nmean hit-ratio error over the cache \
+         sizes: {} for reads, {} for writes, {} for both\n",
         percent(sample.mean_error),
         percent(mean(&sample.quantiles)),
         percent(h.read),
@@ -94,8 +94,8 @@ fn text(answer: &Answer) -> String {
     }
     if let Some(plain) = answer.plain() {
         text += &format!(
-            "the plain method (one sample with regions of {}): mean error of the features {}, hit ratios \
-             off by {}\n",
+            "the plain method (one sample with regions of {}): mean error of the features {}, \
+             hit-ratio error {}\n",
             Size(PAGE_BYTES << plain.bits),
             percent(plain.mean_error),
             percent(plain.hit_ratio_error.all)
@@ -107,7 +107,7 @@ fn text(answer: &Answer) -> String {
             .column("regions of", |c| Size(PAGE_BYTES << c.bits).to_string())
             .number("seed", |c| c.seed.to_string())
             .number("mean error", |c| percent(c.mean_error))
-            .number("hit ratios off by", |c| percent(c.hit_ratio_error.all))
+            .number("hit-ratio error", |c| percent(c.hit_ratio_error.all))
             .number("", |c| if taken(c) { "taken" } else { "" }.to_owned());
         text += &format!("\nCandidates:\n{}", table.to_text());
     }
@@ -116,7 +116,7 @@ fn text(answer: &Answer) -> String {
             .column("regions of", |c| Size(PAGE_BYTES << c.bits).to_string())
             .number("requests", |c| percent(c.request_ratio))
             .number("mean error", |c| percent(c.mean_error))
-            .number("hit ratios off by", |c| percent(c.hit_ratio_error.all));
+            .number("hit-ratio error", |c| percent(c.hit_ratio_error.all));
         text += &format!("\nSamples of the same rate:\n{}", table.to_text());
     }
     text

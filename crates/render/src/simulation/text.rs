@@ -19,7 +19,7 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     let bytes = |n: u64| Size(n).to_string();
     let mut facts = vec![
         ("requests", count(run.requests)),
-        ("of these reads", percent(run.reads as f64 / run.requests.max(1) as f64)),
+        ("share of reads", percent(run.reads as f64 / run.requests.max(1) as f64)),
         ("pacing", result.pacing.to_owned()),
     ];
     if answer.is_timed() {
@@ -48,8 +48,8 @@ pub(super) fn facts(answer: &Answer) -> Facts {
         ]);
     }
     if cache.dirty_blocks_max > 0 {
-        facts.push(("dirty blocks, most", count(cache.dirty_blocks_max)));
-        facts.push(("dirty blocks, end", count(result.dirty_blocks)));
+        facts.push(("dirty blocks, max", count(cache.dirty_blocks_max)));
+        facts.push(("dirty blocks, at end", count(result.dirty_blocks)));
     }
     if run.errors > 0 {
         facts.push(("errors", count(run.errors)));

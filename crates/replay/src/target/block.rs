@@ -58,12 +58,12 @@ impl BlockTarget {
     /// If one of them does not exist, is in use or cannot be opened as requested, or if two paths
     /// lead to the same file. In that case nothing has been written, and created files are removed.
     pub fn open(options: &BlockOptions, clock: SystemClock) -> Result<BlockTarget, ReplayError> {
-        let bell = Doorbell::new().map_err(|e| ReplayError::System("make a doorbell", e))?;
+        let bell = Doorbell::new().map_err(|e| ReplayError::System("create an eventfd", e))?;
         let bell = Arc::new(bell);
         let entries = options.depth.clamp(8, DEPTH_MAX).next_power_of_two();
         let ring = uring::Options { entries, ..uring::Options::default() };
         let (mut devices, notice) = RealDevices::new(options.backend, ring, bell.clone())
-            .map_err(|e| ReplayError::System("set up I/O", e))?;
+            .map_err(|e| ReplayError::System("set up device I/O", e))?;
         let mut notices: Vec<Notice> = notice.into_iter().collect();
         check_distinct(&options.paths)?;
         let (mut volumes, mut files) = (Vec::new(), Vec::new());

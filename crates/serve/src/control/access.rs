@@ -46,7 +46,7 @@ impl Access {
         if let Some(origin) = headers.get(ORIGIN) {
             let own = |host: &str| origin.as_bytes() == format!("http://{host}").as_bytes();
             if !host.is_some_and(own) {
-                return Err((403, "commands from web pages of other sites are refused"));
+                return Err((403, "requests from web pages of other sites are refused"));
             }
         }
         let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -59,7 +59,7 @@ impl Access {
             }
             _ => Err((
                 401,
-                "over TCP each request needs the token from serve.control_token_file: send \
+                "over TCP, each request must carry the token from serve.control_token_file: send \
                  `Authorization: Bearer TOKEN`, or use `forebay ctl --token-file FILE`",
             )),
         }

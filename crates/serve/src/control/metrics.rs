@@ -14,9 +14,7 @@ const PER_VOLUME: [Counter; 20] = [
     ("forebay_writes_total", "counter", "Write requests", |w| w.writes),
     ("forebay_zeroes_total", "counter", "Trim and write-zeroes requests", |w| w.zeroes),
     ("forebay_flushes_total", "counter", "Flush requests", |w| w.flushes),
-    ("forebay_prefetches_total", "counter", "Requests to bring data into the cache", |w| {
-        w.prefetches
-    }),
+    ("forebay_prefetches_total", "counter", "Prefetch requests (NBD CACHE)", |w| w.prefetches),
     ("forebay_errors_total", "counter", "Requests that failed", |w| w.errors),
     ("forebay_read_bytes_total", "counter", "Bytes that clients read", |w| w.read_bytes),
     ("forebay_write_bytes_total", "counter", "Bytes that clients wrote", |w| w.write_bytes),

@@ -32,10 +32,9 @@ pub(super) fn set(query: &str) -> Result<(WritePolicy, Option<Acknowledge>), Ans
             }
         }
     }
-    let policy = policy.ok_or_else(|| Answer::error(400, "name the write_policy to set"))?;
+    let policy = policy.ok_or_else(|| Answer::error(400, "set the parameter `write_policy`"))?;
     if let Some(why) = policy.refuses_acknowledge().filter(|_| acknowledge.is_some()) {
-        let next =
-            "the write policy is unchanged. Leave out the acknowledgement, or use \"write-back\"";
+        let next = "the write policy is unchanged. Omit `acknowledge`, or use \"write-back\"";
         return Err(Answer::error(400, &format!("acknowledge {why}; {next}")));
     }
     Ok((policy, acknowledge))
@@ -65,7 +64,7 @@ pub(super) fn quiesce(query: &str) -> Result<Option<Duration>, Answer> {
             Ok(Ok(limit)) => Ok(Some(limit).filter(|limit| !limit.is_zero())),
             _ => Err(Answer::error(400, "`for` must be a number of seconds")),
         },
-        _ => Err(Answer::error(400, "a quiesce takes only the key `for`")),
+        _ => Err(Answer::error(400, "/quiesce has only the parameter `for`")),
     }
 }
 
@@ -93,7 +92,9 @@ pub(super) fn stop(query: &str) -> Result<StopOrder, Answer> {
             }
             ("wait", _) => return Err(Answer::error(400, "`wait` must be 0 or 1")),
             (key, _) => {
-                let text = format!("a stop has no parameter `{key}`; it takes `dirty` and `wait`");
+                let text = format!(
+                    "/stop has no parameter `{key}`; its parameters are `dirty` and `wait`"
+                );
                 return Err(Answer::error(400, &text));
             }
         }
@@ -104,7 +105,7 @@ pub(super) fn stop(query: &str) -> Result<StopOrder, Answer> {
 /// The name of the volume of `/invalidate`: `volume=NAME`.
 pub(super) fn invalidate(query: &str) -> Result<Cow<'_, str>, Answer> {
     let [("volume", name)] = pairs(query).collect::<Vec<_>>()[..] else {
-        return Err(Answer::error(400, "name the volume"));
+        return Err(Answer::error(400, "set the parameter that names the volume"));
     };
     let name = percent_decode_str(name).decode_utf8();
     name.map_err(|_| Answer::error(400, "the name of the volume is not UTF-8"))

@@ -335,14 +335,14 @@ impl Shared {
             "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" | "/set"
             | "/resize" | "/invalidate" => Answer::error(
                 405,
-                "wrong method for this address: use POST instead of GET, or GET instead of POST",
+                "wrong HTTP method for this path: use POST instead of GET, or GET instead of POST",
             ),
             "/attach" | "/detach" => Answer::error(
                 501,
-                "volumes can change only with a restart: stop the server, edit the configuration \
-                 and start it again",
+                "volumes cannot be added or removed while the server runs: stop the server, edit \
+                 the configuration and start it again",
             ),
-            _ => Answer::error(404, "unknown address; try /status or /metrics"),
+            _ => Answer::error(404, "unknown path; try /status or /metrics"),
         }
     }
 }

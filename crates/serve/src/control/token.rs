@@ -24,7 +24,7 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 pub enum TokenError {
     /// Reading or writing failed.
     #[error(
-        "cannot {action} the control token {}: {source}; name another file with \
+        "cannot {action} the control token {}: {source}; use another file with \
          serve.control_token_file (forebay ctl: --token-file)",
         path.display()
     )]

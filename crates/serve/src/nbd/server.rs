@@ -106,7 +106,7 @@ impl NbdServer {
         connections_max: u32,
     ) -> Result<NbdServer, ServeError> {
         let exports = exports(&engine);
-        let bell = Doorbell::new().map_err(|e| ServeError::System("make a doorbell", e))?;
+        let bell = Doorbell::new().map_err(|e| ServeError::System("create an eventfd", e))?;
         let shared = Arc::new(Shared {
             engine,
             recording,

@@ -272,9 +272,9 @@ pub(crate) fn doubt_unit(
     let most = within.chunk_by(|a, b| a == b).map(<[u64]>::len).max().unwrap_or(0);
     if 2 * most < within.len() + 2 {
         source.doubts.push(format!(
-            "{}: all requests are {size} B long but start at arbitrary sectors, so the trace seems to \
-             count in blocks, not sectors. Use --format {} to read addresses as blocks, or \
-             --format {} to keep reading them as sectors",
+            "{}: all requests are {size} B long but start at arbitrary sectors, so the trace's \
+             addresses seem to be in blocks, not in sectors. Use --format {} to read addresses as \
+             blocks, or --format {} to keep reading them as sectors",
             source.path.display(),
             told(size),
             told(SECTOR_BYTES)

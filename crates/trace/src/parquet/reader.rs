@@ -46,7 +46,7 @@ impl ParquetTraceReader {
         if source.memory.is_none() && is_read_once(&path) {
             return Err(wrong(
                 "Parquet is read from its end, so it cannot come from standard input or a pipe: \
-                 name a file"
+                 use a file"
                     .to_owned(),
             ));
         }
@@ -225,7 +225,7 @@ impl TraceReader for ParquetTraceReader {
 /// Runs a step of the Parquet library, which panics on some damaged files (as of version 60).
 fn guarded<T>(step: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step));
-    caught.unwrap_or_else(|_| Err("its pages contradict one another".to_owned()))
+    caught.unwrap_or_else(|_| Err("its pages are inconsistent".to_owned()))
 }
 
 fn find_columns(

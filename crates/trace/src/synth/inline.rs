@@ -51,8 +51,8 @@ fn component(
         match target.get(key) {
             Some(old) if *old != value && of_phase => {
                 return Err(format!(
-                    "`{key}` is given twice, with different values; it is for all components of a \
-                     phase together"
+                    "`{key}` is set twice, with different values; it applies to all components of \
+                     a phase together"
                 ));
             }
             Some(old) if *old != value => return Err(format!("`{key}` is given twice")),

@@ -65,8 +65,9 @@ impl Writer {
             // Readers multiply the bits of the volume by the unit, too.
             let volumes = ((END_MAX / unit) >> VOLUME_SHIFT) + 1;
             return Err(cannot(&format!(
-                "whose object, in units of {unit} B, is beyond an offset of 2^63 bytes: with this \
-                 unit, {volumes} volumes fit, and this request is to volume {} (counted from 0)",
+                "whose object, in units of {unit} B, is beyond an offset of 2^63 bytes: this unit \
+                 leaves room for {volumes} volumes, and this request is to volume {} (counted from \
+                 0)",
                 r.volume.0
             )));
         }

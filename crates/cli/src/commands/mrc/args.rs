@@ -157,9 +157,9 @@ impl Args {
         let block = Size(self.block_size.bytes());
         match self.at.iter().find(|size| size.bytes() < block.bytes()) {
             Some(size) => {
-                let what = format!("--at {size} is smaller than a block of {block}");
+                let what = format!("--at {size} is smaller than one block ({block})");
                 let error = CliError::usage(what).kept("nothing was read");
-                Err(error.next("give sizes of at least a block, with their units, such as 64MiB"))
+                Err(error.next("use sizes of at least one block, with units, such as 64MiB"))
             }
             None => Ok(()),
         }
@@ -180,13 +180,13 @@ impl Args {
         let by_request = self.request_level || self.migration_period.is_some();
         if by_request && (self.sample.is_some() || self.max_blocks.is_some()) {
             let what = "--request-level and --migration-period need all blocks, not a sample";
-            return Err(CliError::usage(what).next("leave out --sample and --max-blocks"));
+            return Err(CliError::usage(what).next("omit --sample and --max-blocks"));
         }
         let sampled = self.sample.is_some() || self.max_blocks.is_some() || self.slices.is_some();
         if self.key == Key::Content && (by_request || sampled) {
             let what =
                 "--key content needs all blocks, and counts single blocks rather than requests";
-            let next = "leave out --sample, --max-blocks, --slices, --request-level and \
+            let next = "omit --sample, --max-blocks, --slices, --request-level and \
                         --migration-period";
             return Err(CliError::usage(what).next(next));
         }
@@ -200,7 +200,7 @@ impl Args {
         }
         if self.slices.is_some() && (by_request || self.per_volume) {
             let what = "--slices counts blocks, not requests, for all volumes together";
-            let next = "leave out --request-level, --migration-period and --per-volume";
+            let next = "omit --request-level, --migration-period and --per-volume";
             return Err(CliError::usage(what).next(next));
         }
         if let (Some(blocks), Some(slices)) = (self.max_blocks, self.slices)
@@ -211,7 +211,7 @@ impl Args {
                  {slices} slices"
             );
             let least = SAMPLED_BLOCKS_MIN * slices;
-            return Err(CliError::usage(what).next(format_args!("give {least} or more")));
+            return Err(CliError::usage(what).next(format_args!("use {least} or more")));
         }
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
             return Err(CliError::usage("--migration-period must be greater than 0"));
@@ -237,7 +237,7 @@ impl Args {
         let nothing = matches!(error, AnalysisError::NoAccesses);
         let error = CliError::from(error);
         if nothing && narrow {
-            error.next("raise --limit, or name more volumes with --volumes")
+            error.next("raise --limit, or select more volumes with --volumes")
         } else {
             error
         }

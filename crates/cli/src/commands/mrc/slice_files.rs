@@ -56,7 +56,7 @@ pub fn measure(
 ) -> Result<(), CliError> {
     if number > slices {
         let what = format_args!("slice {number} does not exist: there are only {slices} slices");
-        return Err(CliError::usage(what).next(format_args!("give a number from 1 to {slices}")));
+        return Err(CliError::usage(what).next(format_args!("use a number from 1 to {slices}")));
     }
     let slicer = Slicer::new(options.block_size, slices, options.sampling)?;
     let mut slicer = slicer.only(number - 1);
@@ -98,7 +98,7 @@ pub fn measure(
 /// Merges the slice files named in the arguments; sets `args.distance` and `args.block_size` to
 /// those of the slices.
 pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result<Answer, CliError> {
-    let next = "give each slice of the trace exactly once; `forebay mrc TRACE --slices N --slice \
+    let next = "pass each slice of the trace exactly once; `forebay mrc TRACE --slices N --slice \
                 K` prints slice K";
     let wrong = |what: String| CliError::usage(what).next(next);
     let mut workload: Option<Workload> = None;
@@ -111,8 +111,8 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
         {
             let same_requests = Workload { xxh3: first.xxh3.clone(), ..file.workload.clone() };
             return Err(wrong(match same_requests == *first && found.len() == file.of {
-                true => format!("{name} is a slice of different requests than the other files"),
-                false => format!("{name} comes from a different measurement than the other files"),
+                true => format!("{name} was measured on different requests than the other files"),
+                false => format!("{name} was measured with different options than the other files"),
             }));
         }
         workload = Some(file.workload);
@@ -146,8 +146,8 @@ fn read(path: &Path) -> Result<SliceFile, CliError> {
     let file = File::open(path).map_err(|error| CliError::file("cannot open", path, error))?;
     let file: SliceFile = serde_json::from_reader(BufReader::new(file)).map_err(|error| {
         CliError::file("not a slice file:", path, error).next(
-            "write a slice file with `forebay mrc TRACE --slices N --slice K`, and give the files \
-                 of all slices",
+            "write a slice file with `forebay mrc TRACE --slices N --slice K`, and pass the files \
+             of all slices",
         )
     })?;
     if file.forebay_slice != VERSION || !(2..=256).contains(&file.of) {

@@ -43,8 +43,8 @@ pub struct TargetArgs {
     #[arg(long, conflicts_with_all = ["target", "rate", "queue_depth"])]
     #[arg(help_heading = "Pace")]
     pub quiesce: bool,
-    /// Send only reads; leave out writes, trims and write-zeroes requests, and with --config leave
-    /// dirty data of earlier runs on flash at the end
+    /// Send only reads; skip writes, trims and write-zeroes requests. With --config, dirty data of
+    /// earlier runs stays on flash at the end
     #[arg(long)]
     pub reads_only: bool,
     /// If a --target file does not exist, create it with this size
@@ -359,7 +359,7 @@ fn missing(error: ReplayError, args: &TargetArgs) -> CliError {
     }
     let next = match (&error, args.create) {
         (_, None) => Some("use --create SIZE to create a file of that size"),
-        (ReplayError::Open(OpenError::TooSmall { .. }), _) => Some("give a larger --create SIZE"),
+        (ReplayError::Open(OpenError::TooSmall { .. }), _) => Some("use a larger --create SIZE"),
         _ => None,
     };
     let error = CliError::from(error);

@@ -58,14 +58,14 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.check()?;
     let mut reader = args.traces.recorded().open(ctx).map_err(|error| match error {
         AnalysisError::Trace(TraceError::OtherFormat { .. }) => {
-            CliError::from(error).next("leave out --format; --to selects the format to write")
+            CliError::from(error).next("omit --format; --to selects the format to write")
         }
         error => error.into(),
     })?;
     let writer = create(&args.output, args.to.as_deref());
     let mut writer = writer.map_err(|error| match error {
         TraceError::Options(_) if args.to.is_none() => {
-            CliError::from(error).next("name the format with --to, such as --to csv")
+            CliError::from(error).next("specify the format with --to, such as --to csv")
         }
         error => error.into(),
     })?;
@@ -78,18 +78,18 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let (read_as, left_out) = (writer.read_as(), writer.left_out());
     let written = writer.finish(&metadata)?;
     if let Some(left_out) = shown(left_out) {
-        ctx.note(format_args!("left out {left_out}, which this format cannot record"));
+        ctx.note(format_args!("omitted {left_out}, which this format cannot record"));
     }
     if !metadata.merged_samples.is_empty() {
         ctx.note(
-            "the trace does not record that it contains samples: it has no rate and no seed of its \
-             own",
+            "the merged trace does not record the sampling rate and seed of the samples that it \
+             contains",
         );
     }
     if let Some(format) = &read_as {
         ctx.note(format_args!(
-            "{}: files in this format do not record the unit of their addresses; read the file \
-             with --format {format}",
+            "{}: this format does not record the unit of addresses; read the file with --format \
+             {format}",
             args.output.display()
         ));
     }

@@ -16,8 +16,8 @@ use crate::notes;
 #[command(after_help = "\
 SPEC is a TOML file, or a line of the form PATTERN:KEY=VALUE,... where PATTERN is zipf, zoned, \
 uniform or sequential. `+` mixes several patterns; ` then ` starts another phase. Keys such as \
-`requests` and `rate` are for all patterns of a phase together, and `weight` sets the share of \
-each. The same seed gives the same trace. docs/trace-formats.md lists all keys.
+`requests` and `rate` apply to all patterns of a phase together; `weight` sets the share of each. \
+The same seed gives the same trace. docs/trace-formats.md lists all keys.
 
 Example:
   $ forebay trace synth 'zipf:blocks=64Ki,requests=100k,write=0.3' -o z.parquet
