@@ -220,18 +220,19 @@ impl Core {
         }
     }
 
-    /// The volumes with requests that the machine has not answered, with dirty blocks, or whose stamps are being
-    /// written.
+    /// The volumes whose stores an order waits for: with requests that the machine has not answered, or with stamps
+    /// being written. If there are none, those with dirty blocks.
     pub fn volumes_in_progress(&self) -> Vec<Volume> {
-        let is_dirty =
-            |v: Volume| self.cache.volume_stats(v).is_some_and(|stats| stats.dirty_blocks > 0);
-        let is_stamped = |v: Volume| self.cache.stamping() >> v.0 & 1 == 1;
-        let volumes = (0..).map(Volume).take_while(|&v| self.cache.volume_stats(v).is_some());
-        let is_used = |v: Volume| {
+        let volumes = || (0..).map(Volume).take_while(|&v| self.cache.volume_stats(v).is_some());
+        let is_awaited = |v: &Volume| {
             let mut requests = self.table.requests();
-            requests.any(|(id, request)| request.volume == v && !self.waiting.contains(id))
+            let uses = requests.any(|(id, r)| r.volume == *v && !self.waiting.contains(id));
+            uses || self.cache.stamping() >> v.0 & 1 == 1
         };
-        volumes.filter(|&v| is_dirty(v) || is_stamped(v) || is_used(v)).collect()
+        let is_dirty =
+            |v: &Volume| self.cache.volume_stats(*v).is_some_and(|stats| stats.dirty_blocks > 0);
+        let awaited: Vec<Volume> = volumes().filter(is_awaited).collect();
+        if awaited.is_empty() { volumes().filter(is_dirty).collect() } else { awaited }
     }
 
     /// When the oldest request in flight arrived.
