@@ -6,8 +6,8 @@
 //! machine.)
 //!
 //! The end of a quiesce keeps holding the requests to a volume whose header it could not write, until the header is
-//! written and nothing cached of the volume can be out of date, or until a stop is announced. Until then the header may say that the store is complete and unchanged, and a
-//! write would make that false.
+//! written and nothing cached of the volume can be out of date, or until a stop is announced. Until then the header
+//! may say that the store is complete and unchanged, and a write would make that false.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -45,6 +45,8 @@ pub(crate) struct HoldingQuiesce {
     pub since: Instant,
     /// When clients continue in any case.
     pub until: Option<Instant>,
+    /// How many resumes had been ordered when the quiesce was, or its last extension: they do not end it.
+    pub resumes: u64,
 }
 
 impl ClientHolds {
@@ -84,7 +86,15 @@ impl ClientHolds {
     /// The quiesce holds requests back from now on, or still does.
     pub fn begin_quiesce(&mut self) {
         if self.quiesced().is_none() {
-            self.quiesce = Quiesce::Holding(HoldingQuiesce { since: Instant::now(), until: None });
+            let since = Instant::now();
+            self.quiesce = Quiesce::Holding(HoldingQuiesce { since, until: None, resumes: 0 });
+        }
+    }
+
+    /// The first `resumes` resumes do not end the quiesce that holds requests back.
+    pub fn date_quiesce(&mut self, resumes: u64) {
+        if let Quiesce::Holding(quiesced) = &mut self.quiesce {
+            quiesced.resumes = resumes;
         }
     }
 
@@ -102,9 +112,10 @@ impl ClientHolds {
     }
 
     /// An operator orders to let clients continue. A quiesce that has begun, or waits for another order, and has not
-    /// noted all stores yet, ends.
-    pub fn order_resume(&mut self) {
+    /// noted all stores yet, ends. Returns the number of resumes, including this one.
+    pub fn order_resume(&mut self) -> u64 {
         self.resumes += 1;
+        self.resumes
     }
 
     /// How often operators have ordered to let clients continue.
@@ -198,6 +209,20 @@ mod tests {
         assert!(holds.holds_noted(Volume(1)));
         holds.end_quiesce(BTreeMap::new());
         assert!(!holds.holds_noted(Volume(1)));
+    }
+
+    #[test]
+    fn a_quiesce_knows_the_resumes_that_were_ordered_before_it() {
+        let mut holds = ClientHolds::default();
+        let earlier = holds.order_resume();
+        let before = holds.resumes();
+        let later = holds.order_resume();
+        holds.date_quiesce(before);
+        holds.begin_quiesce();
+        assert_eq!(holds.quiesced().unwrap().resumes, 0, "only a quiesce that holds has a date");
+        holds.date_quiesce(before);
+        let dated = holds.quiesced().unwrap().resumes;
+        assert!(earlier <= dated && dated < later);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The state that one lock protects: the machine, the executor, and the requests in flight.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_block::{Flags, Nanos, Op, Volume};
@@ -215,7 +215,8 @@ impl Core {
         let ExecutorStats { reads, writes, zeroes, syncs, errors, .. } = self.executor.stats();
         StoreProgress {
             requests: self.table.len() - self.waiting.len(),
-            operations: reads + writes + zeroes + syncs + errors,
+            // A store that fails is tried again and again.
+            operations: reads + writes + zeroes + syncs - errors,
             stamping: self.cache.stamping(),
         }
     }
@@ -224,11 +225,10 @@ impl Core {
     /// being written. If there are none, those with dirty blocks.
     pub fn volumes_in_progress(&self) -> Vec<Volume> {
         let volumes = || (0..).map(Volume).take_while(|&v| self.cache.volume_stats(v).is_some());
-        let is_awaited = |v: &Volume| {
-            let mut requests = self.table.requests();
-            let uses = requests.any(|(id, r)| r.volume == *v && !self.waiting.contains(id));
-            uses || self.cache.stamping() >> v.0 & 1 == 1
-        };
+        let waiting: HashSet<RequestId> = self.waiting.requests().collect();
+        let requests = self.table.requests().filter(|(id, _)| !waiting.contains(id));
+        let used: HashSet<Volume> = requests.map(|(_, request)| request.volume).collect();
+        let is_awaited = |v: &Volume| used.contains(v) || self.cache.stamping() >> v.0 & 1 == 1;
         let is_dirty =
             |v: &Volume| self.cache.volume_stats(*v).is_some_and(|stats| stats.dirty_blocks > 0);
         let awaited: Vec<Volume> = volumes().filter(is_awaited).collect();
@@ -355,10 +355,12 @@ impl Core {
         }
     }
 
-    /// An operator orders to let clients continue: a quiesce on its way ends.
-    pub fn order_resume(&mut self) {
-        self.holds.order_resume();
+    /// An operator orders to let clients continue: a quiesce on its way ends. Returns the number of resumes,
+    /// including this one.
+    pub fn order_resume(&mut self) -> u64 {
+        let this = self.holds.order_resume();
         self.news.tell();
+        this
     }
 
     /// A quiesce has ended: requests continue, unless something else holds them, and so do stamps. The headers of

@@ -341,9 +341,9 @@ pub enum EngineError {
     )]
     QuiesceEnded,
     /// Backing stores do not answer.
-    #[error("the backing store{} did not answer for {seconds} s", of_volumes(volumes))]
+    #[error("{} for {seconds} s", no_answer(volumes))]
     NoAnswer {
-        /// Names of the volumes.
+        /// Names of the volumes. If there are none, something else did not end, such as a request to flash.
         volumes: Vec<String>,
         /// How long they have not answered.
         seconds: u64,
@@ -640,6 +640,13 @@ fn each(stores: &[FailingStore]) -> String {
 }
 
 /// Names the volumes of stores, after "the backing store".
+fn no_answer(names: &[String]) -> String {
+    match names {
+        [] => "no operation ended".to_owned(),
+        names => format!("the backing store{} did not answer", of_volumes(names)),
+    }
+}
+
 fn of_volumes(names: &[String]) -> String {
     match names {
         [name] => format!(" of volume {name}"),

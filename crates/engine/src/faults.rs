@@ -68,7 +68,8 @@ pub enum Fault {
         why: String,
     },
     /// Requests to a volume are still held back after a quiesce, because the header of its backing store could not be
-    /// written, or what is cached of the volume could not be dropped. The store is tried again by [`Engine::end_overdue_quiesce`] and [`Engine::resume`].
+    /// written, or what is cached of the volume could not be dropped. [`Engine::end_overdue_quiesce`] and
+    /// [`Engine::resume`] try the store again.
     Held {
         /// Name of the volume.
         volume: String,

@@ -31,7 +31,7 @@ pub(crate) struct HeldWait {
 pub(crate) struct StoreProgress {
     /// Requests that the machine has not answered.
     pub requests: usize,
-    /// Operations of devices that have ended.
+    /// Operations of devices, flash included, that have succeeded.
     pub operations: u64,
     /// The volumes whose stamps are being written, one bit each.
     pub stamping: u64,
@@ -47,6 +47,11 @@ impl HeldWait {
     /// The order ends if more resumes than these were ordered.
     pub fn until_resume(self, resumes: u64) -> HeldWait {
         HeldWait { resumes: Some(resumes), ..self }
+    }
+
+    /// How many resumes had been ordered when the order began, if another one ends it.
+    pub fn resumes(&self) -> u64 {
+        self.resumes.unwrap_or_default()
     }
 
     /// The order ends if nothing makes progress for so long, from now on.

@@ -8,6 +8,7 @@
 use forebay_block::{PerVolume, Volume};
 use std::ops::ControlFlow;
 use std::sync::{MutexGuard, PoisonError};
+use std::time::Instant;
 
 use forebay_cache::{Combination, DestageError, Notice, Order, PolicyError};
 use forebay_config as words;
@@ -36,6 +37,8 @@ pub(crate) struct Orders {
     /// Volumes that a quiesce still holds although it has ended, and of which something cached may be out of date:
     /// flash had failed when it should have been dropped. (See `quiesce.rs`.)
     pub undropped: Vec<Volume>,
+    /// When to try again to drop that, if an attempt has failed.
+    pub retry_drop_at: Option<Instant>,
     /// An order has not waited for the end of its destage.
     pub left_destage: bool,
     /// Why a stop could not end a quiesce.
@@ -50,6 +53,7 @@ impl Orders {
             acknowledge: config.acknowledge_of_write_back(),
             notes: None,
             undropped: Vec::new(),
+            retry_drop_at: None,
             left_destage: false,
             unresumed: None,
         }

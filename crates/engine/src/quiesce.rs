@@ -50,6 +50,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long they wait for a store that answers: many stores on one busy disk take minutes to read.
 const READ_WAIT_MAX: Duration = Duration::from_secs(300);
 
+/// How long they wait for a header to be written to a store that answers: the headers of many volumes may wait for each
+/// other on one busy disk.
+const HEADER_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The time between attempts to drop what is cached of volumes that are held, while clients continue.
+const DROP_PERIOD: Duration = Duration::from_secs(300);
+
 impl Engine {
     /// Destages all dirty data while requests continue, then holds new requests back, finishes
     /// those in flight and destages the rest. The stores are then complete until
@@ -73,11 +80,12 @@ impl Engine {
         let wait = HeldWait::endless(Life::Serving).until_resume(resumes);
         if !self.shared.lock().holds().noted().is_empty() {
             // Stores that still have a note of the last quiesce need not take another.
-            self.resume_during(&mut orders, &|| self.waits(&wait))?;
+            self.resume_during(&mut orders, &|| true)?;
             self.still_held().map_or(Ok(()), Err)?;
         }
         self.change_holds(ClientHolds::prepare_quiesce);
-        // (A resume that was ordered before that did not wait. One that comes later waits for the end of this order.)
+        // (A resume that was ordered before that did not wait, or does nothing when its turn comes. One that comes later
+        // waits for the end of this order.)
         let quiesced = match self.waits(&wait) {
             true => self.quiesce_during(&mut orders, limit, wait, &mut progress),
             false => Err(wait.error(&self.shared.lock(), self.volumes())),
@@ -96,7 +104,7 @@ impl Engine {
         let lasts = self.shared.lock().holds().quiesced().is_some();
         if orders.notes.is_some() {
             // The new notes must not cover up what others have changed since the last ones.
-            self.drop_changed(orders, &|| self.waits(&wait))?;
+            self.drop_changed(orders, &|| self.shared.lock().life() == Life::Serving)?;
         }
         let mut progress = |dirty| {
             progress(dirty);
@@ -105,10 +113,18 @@ impl Engine {
         if !lasts {
             self.destage_while(orders, &mut wait, &mut progress)?;
         }
-        self.change_holds(ClientHolds::begin_quiesce);
+        self.change_holds(|holds| {
+            holds.begin_quiesce();
+            holds.date_quiesce(wait.resumes());
+        });
         wait = wait.limited(HELD_WAIT_MAX);
         let finished = self.finish_held(orders, &mut wait, &mut progress);
         let quiesced = finished.and_then(|()| self.note(orders, &wait));
+        // A resume that is about to let clients continue makes an answer of success untrue.
+        let quiesced = match self.waits(&wait) {
+            true => quiesced,
+            false => Err(wait.error(&self.shared.lock(), self.volumes())),
+        };
         // The limit holds even if the quiesce fails and cannot end now. (One beyond what the clock can say is none.)
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.change_holds(|holds| holds.limit_quiesce(until));
@@ -129,7 +145,19 @@ impl Engine {
         // know the times of the headers that were written, so they count even if others failed.
         let former = orders.notes.take();
         let former = |volume| former.as_ref().and_then(|notes| notes[volume]);
+        let is_changed = |of: &&VolumeDescription| {
+            let prints = former(of.volume).zip(notes[of.volume]);
+            prints.is_some_and(|(former, new)| (former.print, former.size) != (new.print, new.size))
+        };
+        let changed: Vec<&VolumeDescription> = self.volumes().iter().filter(is_changed).collect();
         orders.notes = Some(notes.iter().map(|(volume, note)| note.or(former(volume))).collect());
+        if !changed.is_empty() {
+            // Others have written since the former notes were compared, and the new ones cover that up.
+            let volumes: Vec<Volume> = changed.iter().map(|of| of.volume).collect();
+            self.drop_noted(orders, &volumes)?;
+            let volumes = changed.iter().map(|of| of.name.clone()).collect();
+            self.news().push(OrderNews::StoresChanged { volumes });
+        }
         noted.map_err(failed("the quiesce"))
     }
 
@@ -195,14 +223,18 @@ impl Engine {
     /// be written; then only requests to their volumes are.
     pub fn resume(&self) -> Result<(), EngineError> {
         let mut core = self.shared.lock();
-        core.order_resume();
+        let this = core.order_resume();
         if !core.holds().is_quiescing() && core.holds().noted().is_empty() {
             // Nothing to end, so nothing to wait for.
             return Ok(());
         }
         drop(core);
         let mut orders = self.begin_order()?;
-        self.resume_or_say(&mut orders, &|| true)?;
+        let quiesced = self.shared.lock().holds().quiesced();
+        // A quiesce that was ordered later than this may have had its turn first.
+        if !quiesced.is_some_and(|quiesced| this <= quiesced.resumes) {
+            self.resume_or_say(&mut orders, &|| true)?;
+        }
         self.still_held().map_or(Ok(()), Err)
     }
 
@@ -242,7 +274,7 @@ impl Engine {
         let noted = match orders.notes.is_some() {
             true if quiesced => {
                 let dropped = self.drop_changed(orders, goes_on)?;
-                self.withdraw_notes(orders, &dropped)?
+                self.withdraw_notes(orders, &dropped, goes_on)?
             }
             // It had noted nothing yet.
             false if quiesced => BTreeMap::new(),
@@ -273,7 +305,7 @@ impl Engine {
                 undropped.into_iter().map(|volume| (volume, error.to_string())).collect(),
             ),
         };
-        noted.append(&mut self.withdraw_from_headers(orders, &held));
+        noted.append(&mut self.withdraw_from_headers(orders, &held, goes_on));
         noted
     }
 
@@ -304,12 +336,7 @@ impl Engine {
         if dropped.is_empty() {
             return Ok(dropped);
         }
-        let what = "dropping cached data for stores that other programs may have changed";
-        self.drop_all(orders, &dropped).map_err(failed(what))?;
-        // Until clients continue, nothing of them is cached that could be out of date.
-        let notes = orders.notes.iter_mut().flat_map(PerVolume::iter_mut);
-        notes.filter(|(v, _)| dropped.contains(v)).for_each(|(_, note)| *note = None);
-        orders.undropped.retain(|v| !dropped.contains(v));
+        self.drop_noted(orders, &dropped)?;
         let names = |is: fn(&Compared) -> bool| -> Vec<String> {
             volumes(is).into_iter().map(|v| v.name.clone()).collect()
         };
@@ -320,6 +347,17 @@ impl Engine {
         ];
         self.news().extend(news.into_iter().filter(|news| !news.volumes().is_empty()));
         Ok(dropped)
+    }
+
+    /// Drops what is cached of these volumes, whose notes then no longer matter.
+    fn drop_noted(&self, orders: &mut Orders, volumes: &[Volume]) -> Result<(), EngineError> {
+        let what = "dropping cached data for stores that other programs may have changed";
+        self.drop_all(orders, volumes).map_err(failed(what))?;
+        // Until clients continue, nothing of them is cached that could be out of date.
+        let notes = orders.notes.iter_mut().flat_map(PerVolume::iter_mut);
+        notes.filter(|(v, _)| volumes.contains(v)).for_each(|(_, note)| *note = None);
+        orders.undropped.retain(|v| !volumes.contains(v));
+        Ok(())
     }
 
     /// Drops what is cached of these volumes, as a part of the end of a quiesce.
@@ -334,11 +372,17 @@ impl Engine {
         if !volumes.iter().all(|&volume| core.cache().passes_through(volume)) {
             return Err(EngineError::FlashNote(IoError::Device));
         }
+        // Each attempt may hold all clients back until it gives up.
+        if orders.retry_drop_at.is_some_and(|at| Instant::now() < at) {
+            return Err(EngineError::FlashNote(IoError::Device));
+        }
         drop(core);
         let _held = HeldBack::new(&self.shared, orders);
         let mut wait = HeldWait::endless(Life::Serving).limited(HELD_WAIT_MAX);
-        self.finish_held(orders, &mut wait, |_| ControlFlow::Continue(()))?;
-        self.seal(voids())
+        let finished = self.finish_held(orders, &mut wait, |_| ControlFlow::Continue(()));
+        let dropped = finished.and_then(|()| self.seal(voids()));
+        orders.retry_drop_at = dropped.as_ref().err().map(|_| Instant::now() + DROP_PERIOD);
+        dropped
     }
 
     /// Durably drops the cached data of these volumes, in memory and on flash: others have written
@@ -515,9 +559,10 @@ impl Engine {
         &self,
         orders: &mut Orders,
         dropped: &[Volume],
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<BTreeMap<Volume, String>, EngineError> {
         let all: Vec<Volume> = self.stores.volumes().collect();
-        let noted = self.withdraw_from_headers(orders, &all);
+        let noted = self.withdraw_from_headers(orders, &all, goes_on);
         let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
         let close = |volume| if noted.contains_key(&volume) { void(volume) } else { open(volume) };
         let withdrawn = self.seal(all.into_iter().map(close).collect());
@@ -544,10 +589,11 @@ impl Engine {
         &self,
         orders: &mut Orders,
         volumes: &[Volume],
+        goes_on: &dyn Fn() -> bool,
     ) -> BTreeMap<Volume, String> {
         let (marks_dirty, shared) = (orders.marks_dirty, self.shared.clone());
-        // (A header is two operations, so whoever takes longer is silent.)
-        let asked = self.stores.ask(volumes, &patience(&|| false), move |volume, store| {
+        let patience = Patience { total: HEADER_WAIT_MAX, ..patience(goes_on) };
+        let asked = self.stores.ask(volumes, &patience, move |volume, store| {
             let passes_through = shared.lock().cache().passes_through(volume);
             let dirty = marks_dirty && !store.read_only && !passes_through;
             match store.withdraw_note(dirty) {

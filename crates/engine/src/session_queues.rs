@@ -27,9 +27,9 @@ impl SessionQueues {
         self.queues.get(session as usize).is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Whether this request waits.
-    pub fn contains(&self, request: RequestId) -> bool {
-        self.queues.iter().any(|queue| queue.contains(&request))
+    /// The requests that wait.
+    pub fn requests(&self) -> impl Iterator<Item = RequestId> {
+        self.queues.iter().flatten().copied()
     }
 
     /// Queues a request of a session after its others.

@@ -1,5 +1,4 @@
-//! Replacement on flash in the slots layout: which blocks count for flash, and which is evicted
-//! next.
+//! Replacement on flash in the slots layout: which blocks count, and which is evicted next.
 //!
 //! The tiers are exclusive: a block counts as being in memory or on flash, so both together are one
 //! replacement list with the sum of their sizes. Flash also holds other records as long as there is
