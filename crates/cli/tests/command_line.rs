@@ -311,7 +311,7 @@ fn what_cannot_be_read_is_said_in_words_of_the_user() {
     let file = std::fs::File::open(dir.path().join("t.parquet")).unwrap();
     let (status, says) = run(&["trace", "info", "-"], file.into());
     assert_eq!(status, Some(1), "{says}");
-    assert!(says.contains("Parquet") && says.contains("name a file"), "{says}");
+    assert!(says.contains("Parquet") && says.contains("use a file"), "{says}");
     let (status, says) = run(&["report", "t.parquet", "-o", "x.html"], Stdio::null());
     assert_eq!(status, Some(2), "{says}");
     assert!(says.contains("t.parquet is not a JSON document") && says.contains("--json"), "{says}");

@@ -402,7 +402,7 @@ fn a_miniature_needs_sizes_that_it_can_have() {
         let sizes = ["mrc", &trace, "--config", &config, "--at", "4KiB,1MiB"];
         let output = forebay(&[&sizes[..], arguments].concat());
         let says = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && says.contains("left out 4 KiB"), "{says}");
+        assert!(output.status.success() && says.contains("omitted 4 KiB"), "{says}");
         assert_eq!(says.contains("--sample 1"), advice, "{says}");
     }
     // The flash size from the configuration is shown with the memory sizes.

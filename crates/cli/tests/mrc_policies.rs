@@ -125,7 +125,7 @@ fn a_sample_comes_close_and_leaves_out_what_it_cannot_tell() {
     let args = ["mrc", &trace, "--policy", "lru", "--sample", "0.3", "--at", "64KiB,8MiB"];
     let output = forebay(&args);
     let note = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success() && note.contains("left out 64 KiB"), "{note}");
+    assert!(output.status.success() && note.contains("omitted 64 KiB"), "{note}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn samples_are_disjoint_and_the_same_again() {
         let union = [&["trace", "convert"], files, &["-o", "union.parquet"]].concat();
         let converted = forebay(dir.path(), &union);
         let message = String::from_utf8_lossy(&converted.stderr);
-        assert!(message.contains("does not record that it contains samples"), "{message}");
+        assert!(message.contains("does not record the sampling rate and seed"), "{message}");
     }
     let one = forebay(dir.path(), &["trace", "convert", three[0], "-o", "one.parquet"]);
     assert!(one.status.success() && !String::from_utf8_lossy(&one.stderr).contains("samples"));

@@ -382,9 +382,9 @@ fn a_conversion_says_what_it_left_out() {
     std::fs::write(dir.join("a.csv"), lines).unwrap();
     let output = forebay(dir, &["trace", "convert", "a.csv", "-o", "a.bin"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("left out 2 trims, 1 flush request, 1 request without data"), "{said}");
+    assert!(said.contains("omitted 2 trims, 1 flush request, 1 request without data"), "{said}");
     let output = forebay(dir, &["trace", "convert", "a.csv", "-o", "b.csv"]);
-    assert!(!String::from_utf8_lossy(&output.stderr).contains("left out"));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("omitted"));
 }
 
 /// Goal: every command reads a pipe only once. Method: a named pipe that is written once, so that a

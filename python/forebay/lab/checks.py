@@ -44,7 +44,9 @@ def _list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 TEXT = Kind("text", _text)
 TEXTS = Kind("a list of strings", _list_of(_text))
-TEXT_OR_TEXTS = Kind("a string or a list of strings", lambda v: _text(v) or TEXTS.holds(v))
+TEXT_OR_TEXTS = Kind(
+    "a string or a list of strings", lambda v: _text(v) or TEXTS.holds(v)
+)
 FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 WHOLE = Kind("a whole number", lambda value: whole(value) is not None)
 COUNT = Kind("a whole number above 0", lambda value: (whole(value) or 0) > 0)

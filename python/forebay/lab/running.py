@@ -98,9 +98,7 @@ def run(task: Task) -> Answer:
             raise OSError(f"{task.binary} is a different version on {platform.node()}")
         for path, known in task.files:
             if content_hash(path) != known:
-                where = (
-                    f"since the study began, or is a different file on {platform.node()}"
-                )
+                where = f"since the study began, or is a different file on {platform.node()}"
                 raise OSError(f"{path} has changed {where}")
         with machine_lock(task.exclusive):
             started, begin = time.time(), time.monotonic()

@@ -384,7 +384,7 @@ mod tests {
             (
                 E::Changed { volume: volume(), path: path(), flash: path(), blocks: 3 },
                 "start with --drop-clean: this writes the dirty blocks to it and drops the clean \
-                 ones. Otherwise restore the former contents first; or start with --format \
+                 ones. Otherwise, first restore the previous contents, or start with --format \
                  --discard-dirty-data to discard the dirty blocks",
             ),
             (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
