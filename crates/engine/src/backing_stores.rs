@@ -1,10 +1,11 @@
 //! The backing stores of an engine, each with its own lock: a header that is slow to write delays
 //! no other.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay_block::{PerVolume, Volume};
@@ -87,6 +88,7 @@ impl BackingStores {
         let (what, late) = (Arc::new(what), Arc::new(late));
         let (tell, told) = channel();
         let mut awaited = Vec::new();
+        let mut threads: PerVolume<Option<JoinHandle<()>>> = self.volumes().map(|_| None).collect();
         for &volume in volumes {
             let is_asked = self.asked[volume].swap(true, Ordering::AcqRel);
             if is_asked && !patience.is_endless() {
@@ -105,16 +107,29 @@ impl BackingStores {
             });
             let other = call.clone();
             let thread = Builder::new().name(format!("forebay-store-{volume}"));
-            if thread.spawn(move || other()).is_err() {
+            match thread.spawn(move || other()) {
+                Ok(thread) => threads[volume] = Some(thread),
                 // Where no more threads may be started, this one does it.
-                call();
+                Err(_) => call(),
             }
             awaited.push(volume);
         }
+        drop(tell);
+        // A thread that has answered keeps the stores open until it ends, and the caller may open them again.
+        let mut end = |volume: Volume| {
+            let ended = threads[volume].take().map_or(Ok(()), JoinHandle::join);
+            ended.unwrap_or_else(|panic| resume_unwind(panic));
+        };
         while !awaited.is_empty() {
-            if let Ok((volume, result)) = told.recv_timeout(LOOK_PERIOD) {
-                results[volume] = result;
-                awaited.retain(|&other| other != volume);
+            match told.recv_timeout(LOOK_PERIOD) {
+                Ok((volume, result)) => {
+                    results[volume] = result;
+                    awaited.retain(|&other| other != volume);
+                    end(volume);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // All threads have ended, and these have panicked.
+                Err(RecvTimeoutError::Disconnected) => awaited.drain(..).for_each(&mut end),
             }
             awaited.retain(|&volume| {
                 let waits = patience.waits_for(&self.answers[volume], asked);

@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn only_with_a_flash_tier_a_key_waits_for_the_next_format() {
         let file = "[[volume]]\nname = 'a'\nbacking = '/dev/null'\n";
-        let flash = "[flash]\npath = '/dev/null'\nsize = '64MiB'\n";
+        let flash = "[flash]\npath = 'flash.img'\nsize = '64MiB'\n";
         let said = |key: &str, flash: &str| {
             at_a_start(key, &Config::from_toml(&format!("{flash}{file}")).unwrap())
         };

@@ -344,7 +344,7 @@ fn oracle_general_refuses_volumes_that_its_reader_could_not_tell_apart() {
     for (format, fit) in [("oracleGeneral", 1024), ("oracleGeneral:block=4096", 128)] {
         written(format, fit - 1).unwrap();
         let refused = written(format, fit).unwrap_err().to_string();
-        assert!(refused.contains(&format!("{fit} volumes fit")), "{refused}");
+        assert!(refused.contains(&format!("room for {fit} volumes")), "{refused}");
     }
 }
 

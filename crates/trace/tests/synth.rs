@@ -169,7 +169,7 @@ fn bad_descriptions_are_refused_with_the_reason() {
         ("zoned:blocks=2,zones=1@1/1@1/1@1", "at least one block"),
         ("zipf:rate=0", "rate"),
         ("zipf:arrival=closed,clients=0", "clients"),
-        ("zipf:rate=5 + uniform:rate=6", "for all components of a phase together"),
+        ("zipf:rate=5 + uniform:rate=6", "to all components of a phase together"),
         ("zipf:write=0.1,write=0.2", "`write` is given twice"),
         ("zipf:start=9EiB", "8 EiB"),
         ("", "zipf"),
