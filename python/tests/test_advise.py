@@ -329,7 +329,7 @@ def test_a_trace_unlike_all_others_is_said_to_be_so(tmp_path):
     assert (
         document["unlike_training"] and document["distance"] > document["distance_max"]
     )
-    assert "unlike every workload" in advise.text(document)
+    assert "unlike every training workload" in advise.text(document)
     assert all(one["confidence"] <= 0.5 for one in document["advice"])
 
 

@@ -74,7 +74,7 @@ for layout in none tail; do
     untouched flash.img; untouched disk.img
 done
 config flash size=1MiB
-refused 1 'former size' serve
+refused 1 'previous size' serve
 untouched flash.img
 config flash
 

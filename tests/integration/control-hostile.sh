@@ -17,7 +17,7 @@ refused 1 'token' "$FOREBAY" ctl status --control "$control" --token-file nowher
 echo 'another token, but not the right one' | tr -d ' ,' >other
 refused 1 'can read or change the control token' "$FOREBAY" ctl status --control "$control" --token-file other
 chmod 600 other
-refused 1 'needs the token' "$FOREBAY" ctl status --control "$control" --token-file other
+refused 1 'must carry the token' "$FOREBAY" ctl status --control "$control" --token-file other
 cp token before
 stop
 # The next start uses the same token; ctl finds it through the configuration.

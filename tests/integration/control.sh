@@ -39,8 +39,8 @@ awk '$1 == "vm1" { shown = $(NF - 2) > 0 && $(NF - 1) >= $(NF - 2) } END { exit 
 ctl top --count 1 --every 200ms >top
 awk '$1 == "vm1" { shown = $(NF - 2) == "-" } END { exit !shown }' top || fail "nothing happened: $(cat top)"
 # The policy and the share of memory can change while the server runs; volumes cannot.
-refused 1 'restart' ctl attach
-refused 1 'restart' ctl detach vm1
+refused 1 'start it again' ctl attach
+refused 1 'start it again' ctl detach vm1
 # A command that only watches the server does not say that it stops.
 timeout -s INT 1 "$FOREBAY" ctl top --control unix:control.sock >/dev/null 2>top.err || true
 [ ! -s top.err ] || fail "a signal to ctl top: $(cat top.err)"

@@ -23,7 +23,7 @@ chmod +x forbidden
 config flash size=64MiB
 FOREBAY=$WORK/forbidden
 start || fail "no start without io_uring"
-said 'io_uring.*threads'
+said 'io_uring.*thread pool'
 io 'write -P 1 0 8M' flush 'read -P 1 0 8M'
 FOREBAY=$binary
 stop
