@@ -87,7 +87,10 @@ def test_slices_have_a_document_each_and_merge_to_rows(example, tmp_path):
         (lambda s: forebay.run("serve", config="c"), "`forebay serve` prints no JSON"),
         (lambda s: forebay.run("ctl top"), 'use forebay.run("ctl status")'),
         (lambda s: forebay.run("study", "s.toml"), "use forebay.study"),
-        (lambda s: forebay.sample(s, rate=0.5, output="-"), "output: forebay.run itself reads standard output"),
+        (
+            lambda s: forebay.sample(s, rate=0.5, output="-"),
+            "output: forebay.run itself reads standard output",
+        ),
         (lambda s: forebay.features(s, output="x"), "output: `features` runs"),
     ],
 )
