@@ -232,7 +232,7 @@ impl Engine {
         let mut orders = self.begin_order()?;
         let quiesced = self.shared.lock().holds().quiesced();
         // A quiesce that was ordered later than this may have had its turn first.
-        if !quiesced.is_some_and(|quiesced| this <= quiesced.resumes) {
+        if quiesced.is_none_or(|quiesced| this > quiesced.resumes) {
             self.resume_or_say(&mut orders, &|| true)?;
         }
         self.still_held().map_or(Ok(()), Err)

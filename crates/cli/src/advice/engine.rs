@@ -395,7 +395,10 @@ mod tests {
             (E::DirtyRelease { path: path() }, "or serve the store and stop with --destage"),
             (E::Quiesced, "First end the quiesce with `forebay ctl quiesce --resume`"),
             (E::QuiesceEnded, "run `forebay ctl quiesce` again"),
-            (E::NoAnswer { volumes: vec![volume()], seconds: 30 }, "once `forebay ctl status`"),
+            (
+                E::NoAnswer { volumes: vec![volume()], seconds: 30 },
+                "once `forebay ctl status` shows that the stores work",
+            ),
             (
                 E::StillQuiesced(Box::new(E::FlashFailed)),
                 "held back. Try `forebay ctl resume` again",
