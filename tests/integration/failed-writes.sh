@@ -97,7 +97,7 @@ for case in store/log store/slots flash/log flash/slots; do
                     else
                         # Data that flash did not accept was only in memory, and the client was told
                         # of the failure.
-                        grep -q 'unacknowledged writes of 16 blocks are lost' server.log \
+                        grep -q 'unacknowledged writes to 16 blocks are lost' server.log \
                             || fail "$how: the stop failed: $(cat server.log)"
                         start
                         look first

@@ -49,8 +49,8 @@ impl Observer for Context {
 pub fn repeated_keys(spec: &Spec) -> impl Iterator<Item = String> {
     spec.repeated.iter().map(|key| {
         format!(
-            "`{key}` is set more than once in a phase; it applies once, to all components of the \
-             phase together"
+            "`{key}` is repeated within a phase; it applies to the whole phase, not to each \
+             component"
         )
     })
 }
@@ -142,14 +142,19 @@ fn long(time: Nanos) -> String {
     if years < 2.0 { Unit::Seconds.show(time.as_secs_f64()) } else { format!("{years:.0} years") }
 }
 
-/// Says which traces record no operations; if there are several, names only the first.
+/// Says which traces do not tell reads from writes; if there are several, names only the first.
 fn without_operations(traces: &[String]) -> String {
     match traces {
         [first, _, ..] => format!(
-            "{first} and {} record no operations: all their requests count as reads",
+            "{first} and {} do not say which requests are reads and which are writes, so all of them \
+             count as reads",
             counted(traces.len() as u64 - 1, "other trace")
         ),
-        _ => format!("{} records no operations: all requests count as reads", traces.concat()),
+        _ => format!(
+            "{} does not say which requests are reads and which are writes, so all of them count \
+             as reads",
+            traces.concat()
+        ),
     }
 }
 
@@ -185,8 +190,10 @@ mod tests {
         let said = |names: &[&str]| {
             words(&Note::WithoutOperations(names.iter().map(|&name| name.to_owned()).collect()))
         };
-        assert_eq!(said(&["a"]), "a records no operations: all requests count as reads");
-        let says = "a and 1 other trace record no operations: all their requests count as reads";
+        let says = "a does not say which requests are reads and which are writes, so all of them count as reads";
+        assert_eq!(said(&["a"]), says);
+        let says = "a and 1 other trace do not say which requests are reads and which are writes, so all of \
+                    them count as reads";
         assert_eq!(said(&["a", "b"]), says);
         assert!(said(&["a", "b", "c"]).starts_with("a and 2 other traces record "));
     }

@@ -113,7 +113,7 @@ fn a_number_of_requests_for_several_components_is_noted_to_count_once() {
     let output = forebay(dir.path(), &args);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        stderr.contains("`requests` is set more than once in a phase; it applies once"),
+        stderr.contains("`requests` is repeated within a phase; it applies to the whole phase"),
         "{stderr}"
     );
     let made: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -318,7 +318,7 @@ fn requests_that_count_as_reads_for_lack_of_operations_are_noted_once() {
     let config =
         "[cache]\ndram = '1MiB'\n[[volume]]\nname = 'a'\nbacking = 'a.img'\nsize = '1MiB'\n";
     std::fs::write(dir.join("a.toml"), config).unwrap();
-    let note = "a records no operations: all requests count as reads";
+    let note = "a does not say which requests are reads and which are writes, so all of them count as reads";
     for args in [
         &["trace", "info", "a.lis"][..],
         &["trace", "convert", "a.lis", "-o", "a.parquet"],

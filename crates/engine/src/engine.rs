@@ -443,7 +443,11 @@ impl Engine {
         let blocks: Vec<u64> = completing.iter().map(|volume| dirty(volume).unwrap_or(0)).collect();
         drop(core);
         let mut orders = self.orders();
-        self.destage_during(&mut orders, "completing an older copy of a store", meanwhile)?;
+        self.destage_during(
+            &mut orders,
+            "bringing an older copy of a store up to date",
+            meanwhile,
+        )?;
         drop(orders);
         let stores = self.stores.lock_all();
         for (volume, blocks) in completing.into_iter().zip(blocks) {

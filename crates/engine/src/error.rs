@@ -388,8 +388,8 @@ pub enum EngineError {
     },
     /// A volume has become larger, and the block at its former end is dirty.
     #[error(
-        "volume {volume} was {former} bytes long and is larger now, and the flash tier {} holds \
-         newer data for the block at the old end; no data was changed", path.display()
+        "volume {volume} has grown from {former} bytes, and the flash tier {} holds newer data \
+         for the block at its former end; no data was changed", path.display()
     )]
     Enlarged {
         /// Name of the volume.
@@ -478,7 +478,7 @@ pub enum EngineError {
     Switching,
     /// The write policy depends on flash.
     #[error(
-        "flash has failed and will not be written to until the next start, so the write policy \
+        "flash has failed, and the server does not write to it until the next start, so the write policy \
          cannot be changed before then"
     )]
     FlashFailed,

@@ -173,7 +173,7 @@ impl FlashGivenUp {
 impl fmt::Display for FlashGivenUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "flash will not be written to until the next start, because it failed or because too \
+            "the server will not write to flash until the next start, because it failed or because too \
              many of its blocks cannot be read. ",
         )?;
         match self.dependent.as_slice() {

@@ -120,9 +120,10 @@ impl fmt::Display for EngineNotice {
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(
                 f,
-                "volume {volume}: {} is older than the flash tier; all data that it lacked was \
-                 still on flash: {blocks} blocks were written to it again",
-                path.display()
+                "volume {volume}: {} was older than the flash tier, which still held all the data \
+                 that the store lacked; {blocks} block{} written to the store again",
+                path.display(),
+                if *blocks == 1 { " was" } else { "s were" }
             ),
             EngineNotice::Memory { wanted, available } => write!(
                 f,

@@ -129,7 +129,7 @@ pub struct StoreHeader {
     /// Whether the store is an older copy of itself that no start has accepted yet. The header's
     /// bytes do not tell: a start compares them with the log.
     older: bool,
-    /// The bytes do not say this either: each process begins anew.
+    /// How this process has changed the header so far. It is not stored: each process starts with `Found`.
     phase: HeaderPhase,
 }
 

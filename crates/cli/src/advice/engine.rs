@@ -167,12 +167,13 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             format!("Use another device, or start with {format} to overwrite it")
         }
         E::TierAsStore { .. } => format!(
-            "Check the configuration: `path` in [flash] and `backing` may be mixed up. {format} \
-             --discard-dirty-data overwrites the flash tier and any dirty data on it"
+            "Check the configuration: `path` in [flash] and `backing` may be mixed up. To \
+             overwrite the flash tier and any dirty data on it, start with {format} \
+             --discard-dirty-data"
         ),
         E::StoreAsTier { dirty, .. } => format!(
-            "Check the configuration: `path` in [flash] and `backing` may be mixed up. {format}{} \
-             overwrites the store",
+            "Check the configuration: `path` in [flash] and `backing` may be mixed up. To \
+             overwrite the store, start with {format}{}",
             if *dirty { " --discard-dirty-data" } else { "" }
         ),
         E::Flash { error, .. } => return of_log(error, flags),
@@ -465,15 +466,15 @@ mod tests {
             ),
             (
                 E::TierAsStore { volume: volume(), path: path() },
-                "--format --discard-dirty-data overwrites the flash tier and any dirty data on it",
+                "any dirty data on it, start with --format --discard-dirty-data",
             ),
             (
                 E::StoreAsTier { path: path(), layout: Some(text()), dirty: false },
-                "may be mixed up. --format overwrites the store",
+                "may be mixed up. To overwrite the store, start with --format",
             ),
             (
                 E::StoreAsTier { path: path(), layout: None, dirty: true },
-                "--format --discard-dirty-data overwrites the store",
+                "To overwrite the store, start with --format --discard-dirty-data",
             ),
             (
                 log(LogError::NewerFormat { found: 9, supported: 1 }),

@@ -286,8 +286,8 @@ fn continues(action: &Action) -> Option<String> {
                 .to_owned()
         }
         Action::Invalidate { volume, .. } => format!(
-            "the server continues: it destages, then drops the cached blocks of {volume}; only a \
-             stop of the server ends this"
+            "the server continues: it destages, then drops the cached blocks of {volume}. To end \
+             this early, stop the server"
         ),
         Action::Set { write_policy, .. } => format!(
             "the server continues: the write policy becomes {write_policy} once nothing is dirty. \
@@ -296,8 +296,9 @@ fn continues(action: &Action) -> Option<String> {
         Action::Stop { no_wait: false, .. } => {
             "the server continues to stop; this command only waited for it".to_owned()
         }
-        Action::Quiesce { resume: true, .. } | Action::Resume(_) => {
-            "the server will still end the quiesce".to_owned()
+        Action::Quiesce { resume: true, .. } => "the server still ends the quiesce".to_owned(),
+        Action::Resume(_) => {
+            "the server still ends a quiesce and retries the stores that have failed".to_owned()
         }
         _ => return None,
     })

@@ -83,7 +83,7 @@ impl fmt::Display for DirtyLeft {
             ),
             DirtyLeft::UnacknowledgedLost { on_flash, lost } => write!(
                 f,
-                "{}; unacknowledged writes of {} are lost",
+                "{}; unacknowledged writes to {} are lost",
                 stay(on_flash, "on the flash tier"),
                 blocks(lost, "")
             ),

@@ -225,7 +225,7 @@ fn a_failed_destage_says_why_which_stores_fail_and_where_the_data_is() {
         ),
         (
             DirtyLeft::UnacknowledgedLost { on_flash: 0, lost: 3 },
-            "0 dirty blocks stay on the flash tier; unacknowledged writes of 3 blocks are lost",
+            "0 dirty blocks stay on the flash tier; unacknowledged writes to 3 blocks are lost",
         ),
         (DirtyLeft::AllLost(2), "the newest data of 2 dirty blocks was only in memory and is lost"),
     ] {

@@ -113,7 +113,7 @@ impl Superblock {
     /// The superblock of a new log with these volumes.
     ///
     /// # Panics
-    /// If it has no room for so many volumes.
+    /// If there are more volumes than the superblock has room for.
     pub fn of_new_log(uuid: TierId, bindings: Vec<Binding>, g: &Geometry) -> Superblock {
         let room = bindings_max(g) as usize;
         assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");

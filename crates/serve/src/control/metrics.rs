@@ -273,10 +273,14 @@ fn failures(page: &mut String, server: &ServerStatus) {
     for (name, help, holds) in [
         (
             "forebay_flash_failed",
-            "Whether flash is no longer written to",
+            "Whether the server has stopped writing to flash",
             status.flash_failure.is_some(),
         ),
-        ("forebay_quiesced", "Whether clients are held back", status.quiesced.is_some()),
+        (
+            "forebay_quiesced",
+            "Whether a quiesce is holding client requests back",
+            status.quiesced.is_some(),
+        ),
         (
             "forebay_write_policy_failed",
             "Whether the configured write policy could not take effect",

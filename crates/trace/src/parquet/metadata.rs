@@ -81,7 +81,8 @@ pub(super) fn from_file(file: &FileMetaData) -> Result<(Metadata, Option<u32>), 
         let pairs = file.key_value_metadata()?;
         pairs.iter().find(|p| p.key == key)?.value.as_deref()
     };
-    let bad = |key: &str, value: &str| format!("metadata key {key} has the value {value:?}");
+    let bad =
+        |key: &str, value: &str| format!("metadata key {key} has the invalid value {value:?}");
     let mut m = Metadata { format: "parquet".to_owned(), ..Metadata::default() };
     let Some(version) = get(VERSION) else { return Ok((m, None)) };
     let version = version.parse().map_err(|_| bad(VERSION, version))?;

@@ -117,7 +117,7 @@ impl ParquetTraceReader {
             }
             let nullable = meta.column(at).column_descr().max_def_level() > 0;
             let Some(numbers) = Numbers::of(meta.column(at).column_descr(), *column) else {
-                return Err(ParquetError::General("a column with the wrong type".to_owned()));
+                return Err(ParquetError::General("a column has the wrong type".to_owned()));
             };
             columns.push((*column, Values::new(group.get_column_reader(at)?, nullable, numbers)?));
         }
@@ -366,7 +366,7 @@ impl Values {
             ColumnReader::Int64ColumnReader(r) => Typed::Wide(r),
             ColumnReader::Int32ColumnReader(r) => Typed::Narrow(r),
             ColumnReader::ByteArrayColumnReader(r) => Typed::Bytes(r),
-            _ => return Err(ParquetError::General("a column with the wrong type".to_owned())),
+            _ => return Err(ParquetError::General("a column has the wrong type".to_owned())),
         };
         Ok(Values { reader, numbers, nullable })
     }

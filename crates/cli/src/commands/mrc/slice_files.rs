@@ -111,8 +111,8 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
         {
             let same_requests = Workload { xxh3: first.xxh3.clone(), ..file.workload.clone() };
             return Err(wrong(match same_requests == *first && found.len() == file.of {
-                true => format!("{name} was measured on different requests than the other files"),
-                false => format!("{name} was measured with different options than the other files"),
+                true => format!("{name} was measured on different requests from the other files"),
+                false => format!("{name} was measured with different options from the other files"),
             }));
         }
         workload = Some(file.workload);
