@@ -54,7 +54,7 @@ start --destage --format
 io 'write -P 5 8M 512' 'read -P 4 8389120 512' flush
 crash
 of_size 16MiB
-refused 1 "vm1 was $FORMER bytes long.*then enlarge the volume" serve
+refused 1 "vm1 has grown from $FORMER bytes.*then enlarge the volume" serve
 of_size "${FORMER}B"
 start --destage
 stop

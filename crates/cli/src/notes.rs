@@ -195,7 +195,7 @@ mod tests {
         let says = "a and 1 other trace do not say which requests are reads and which are writes, so all of \
                     them count as reads";
         assert_eq!(said(&["a", "b"]), says);
-        assert!(said(&["a", "b", "c"]).starts_with("a and 2 other traces record "));
+        assert!(said(&["a", "b", "c"]).starts_with("a and 2 other traces do not say "));
     }
 
     #[test]
