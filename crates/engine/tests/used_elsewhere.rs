@@ -317,8 +317,15 @@ fn a_start_that_drops_clean_data_says_how_much_is_dirty_and_can_be_abandoned() {
     fill(&engine, 1);
     engine.stop(StopMode::Keep, |_| {}).unwrap();
     let options = || EngineOptions { drop_clean: true, ..EngineOptions::default() };
+    // (The store is slow, so that the destage lasts until its progress is reported.)
+    let slow = "[cache]\ndram = '1MiB'\n[shape.slow]\nwrite_latency = '1s'\n[[volume]]\nname = 'a'\nbacking = \
+                '/x'\nsize = '64MiB'\nshape = 'slow'\n";
+    let slow = Config::from_toml(slow).unwrap();
+    let mut config = bench.config();
+    config.shape = slow.shape;
+    config.volume[0].shape = slow.volume[0].shape.clone();
     let mut told = 0;
-    let started = Engine::open_watched(&bench.config(), options(), &mut |progress| {
+    let started = Engine::open_watched(&config, options(), &mut |progress| {
         told = told.max(progress.destaging);
         if told > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
