@@ -7,6 +7,7 @@ use std::path::Path;
 
 use forebay_analysis::curve::{self as analysis, Question, policies};
 use forebay_analysis::{AnalysisError, miniature};
+use forebay_config::Config;
 use forebay_render::curve::Curves;
 use forebay_render::miniature::Miniature;
 use forebay_render::policy_curves::PolicyCurves;
@@ -19,15 +20,13 @@ use args::Key;
 
 /// Computes and prints the curves.
 pub fn run(mut args: Args, ctx: &Context) -> Result<(), CliError> {
-    let named = args.config.as_ref().map(|file| load_config(file)).transpose()?;
-    let named = named.as_ref().map(files_of).unwrap_or_default();
+    let config = args.config.as_ref().map(|file| load_config(file)).transpose()?;
+    let named = config.as_ref().map(files_of).unwrap_or_default();
     args.output.check(args.traces.traces.iter().chain(&args.config).chain(&named))?;
-    if args.config.is_none() {
-        args.check_sizes()?;
+    if let (Some(file), Some(config)) = (&args.config, config) {
+        return in_miniature(&args, file, config, ctx);
     }
-    if let Some(config) = &args.config {
-        return in_miniature(&args, config, ctx);
-    }
+    args.check_sizes()?;
     if !args.policies.is_empty() {
         return of_policies(&args, ctx);
     }
@@ -67,13 +66,13 @@ fn of_policies(args: &Args, ctx: &Context) -> Result<(), CliError> {
     args.output.give(&PolicyCurves { answer: &answer, files: args.traces.names() })
 }
 
-fn in_miniature(args: &Args, config: &Path, ctx: &Context) -> Result<(), CliError> {
+fn in_miniature(args: &Args, file: &Path, config: Config, ctx: &Context) -> Result<(), CliError> {
     args.traces.check_rereadable(
         ", but a miniature simulation reads it twice, the first time to choose the sample",
     )?;
     let question = miniature::Question {
         traces: args.traces.source(),
-        config: load_config(config)?,
+        config,
         sample_rate: args.sample,
         memory_bytes: args.at.iter().map(|size| size.bytes()).collect(),
         flash_bytes: args.flash.iter().map(|size| size.bytes()).collect(),
@@ -84,6 +83,7 @@ fn in_miniature(args: &Args, config: &Path, ctx: &Context) -> Result<(), CliErro
         }
         error => error.into(),
     })?;
-    let (config, files) = (config.display().to_string(), args.traces.names());
+    let config = file.display().to_string();
+    let files = args.traces.names();
     args.output.give(&Miniature { config, answer: &answer, files })
 }
