@@ -367,8 +367,7 @@ fn policies(config: &Config, problems: &mut Problems) {
     let dirty = config.bypass.dirty.is_none() || config.cache.write_policy.keeps_dirty_data();
     problems.unless(dirty, "bypass.dirty", "applies only to write policies that keep dirty data");
     let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
-    let whole =
-        "must be \"always\" with the relations layered and dual: their lines enter flash whole";
+    let whole = "must be \"always\" with the relations layered and dual: their lines enter flash as a whole";
     problems.unless(admits_all || !lines, "admission.policy", whole);
     let queues = config.cache.relation == Relation::Etica;
     let chosen =
