@@ -99,8 +99,8 @@ fn of_phases(answer: &Answer) -> String {
     match names.as_slice() {
         [] => String::new(),
         names => format!(
-            "accesses are counted over the whole workload; all other figures are for the phase \
-             that the cache is sized for, which is only a part of {}\n",
+            "accesses are counted over the whole workload; all other figures describe the phase \
+             for which the cache is sized, which is only part of {}\n",
             names.join(", ")
         ),
     }

@@ -232,8 +232,8 @@ impl Choices<'_> {
             match judged(plan) {
                 0 => String::new(),
                 n => format!(
-                    "; the first {} {}, marked *, and so are their single tiers (a p99 marked * is \
-                     taken over requests; all others, over block accesses)",
+                    "; the first {} {}, marked *, as are their single tiers (a p99 marked * is \
+                     that of requests; every other p99 is that of block accesses)",
                     if n == 1 { "choice".to_owned() } else { format!("{n} choices") },
                     self.how_judged()
                 ),
@@ -303,7 +303,8 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
         facts.push(("flash wear limit".into(), text));
     }
     if (options.flash_writes - 1.0).abs() > 1e-9 {
-        let text = format!("{} of what the formulas predict", percent(options.flash_writes));
+        let text =
+            format!("{} of the amount that the formulas predict", percent(options.flash_writes));
         facts.push(("flash writes".into(), text));
     }
     if options.cost.metadata != Metadata::default() {
