@@ -101,8 +101,8 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::NoHeaderToRelease { .. } => "With layout = \"none\", use --config too: Forebay then \
                                         records the release on the flash tier"
             .to_owned(),
-        E::TwoHeaders { .. } => "Use `forebay backing release` with --config: the layout in the \
-                                 configuration says which header is the store's"
+        E::TwoHeaders { .. } => "Use `forebay backing release` with --config: the configured \
+                                 layout determines which header belongs to the store"
             .to_owned(),
         E::DirtyRelease { .. } => "Destage that data first: run `forebay flash recover`, or serve \
                                    the store and stop with --destage"
@@ -110,16 +110,15 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::Quiesced => "First end the quiesce with `forebay ctl quiesce --resume`".to_owned(),
         E::QuiesceEnded => "To pause clients, run `forebay ctl quiesce` again".to_owned(),
         E::NoAnswer { .. } => {
-            "Try again once `forebay ctl status` shows that the stores work".to_owned()
+            "Try again once `forebay ctl status` shows that the stores are working".to_owned()
         }
         E::StillQuiesced(error) => {
             let first = advice(error, flags).map_or_else(String::new, |first| first + ". ");
             format!("{first}Try `forebay ctl resume` again")
         }
         E::VolumesHeld(_) => {
-            "Forebay tries again every second, and on `forebay ctl resume`. If the \
-                              NBD server of a store has ended the session, restart `forebay serve` \
-                              once that server is back"
+            "Forebay tries again every second, and on `forebay ctl resume`. If a store's NBD \
+             server has closed the connection, restart `forebay serve` once that server is back"
                 .to_owned()
         }
         E::Shrunk { .. } => {
@@ -267,7 +266,7 @@ fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String
         HeaderError::Impossible(_) => format!(
             "Use the version of forebay that wrote it; or, if the flash tier holds no newer data \
              or you no longer need that data, {format} --discard-dirty-data writes a new header \
-             and keeps the data of the store"
+             and keeps the store's data"
         ),
         HeaderError::Inside(_) => "Restore its previous size".to_owned(),
         HeaderError::Newer(_) => "Use a newer version of Forebay".to_owned(),
@@ -279,8 +278,8 @@ fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String
 fn of_log(error: &LogError, Flags { format, .. }: &Flags) -> Option<String> {
     Some(match error {
         LogError::NewerFormat { .. } => "Use a newer version of Forebay".to_owned(),
-        LogError::NoPlace { .. } => "Start with the memory size and the number of shards of the \
-                                     previous run, and destage first"
+        LogError::NoPlace { .. } => "First start with the memory size and number of shards of the \
+                                     previous run, and destage"
             .to_owned(),
         LogError::OtherLayout { .. } => "Set `layout` in [flash] back, or destage the dirty \
                                          blocks (`forebay flash recover`) and format the tier again"
@@ -356,7 +355,7 @@ mod tests {
             (header(HeaderError::Damaged), "--format writes a new header and keeps the data"),
             (
                 header(HeaderError::Impossible("layout")),
-                "--format --discard-dirty-data writes a new header and keeps the data of the store",
+                "--format --discard-dirty-data writes a new header and keeps the store's data",
             ),
             (header(HeaderError::Inside(1)), "Restore its previous size"),
             (header(HeaderError::Newer(9)), "Use a newer version of Forebay"),
@@ -391,14 +390,14 @@ mod tests {
             (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
             (
                 E::TwoHeaders { path: path() },
-                "the layout in the configuration says which header is the store's",
+                "the configured layout determines which header belongs to the store",
             ),
             (E::DirtyRelease { path: path() }, "or serve the store and stop with --destage"),
             (E::Quiesced, "First end the quiesce with `forebay ctl quiesce --resume`"),
             (E::QuiesceEnded, "run `forebay ctl quiesce` again"),
             (
                 E::NoAnswer { volumes: vec![volume()], seconds: 30 },
-                "once `forebay ctl status` shows that the stores work",
+                "once `forebay ctl status` shows that the stores are working",
             ),
             (
                 E::StillQuiesced(Box::new(E::FlashFailed)),
@@ -480,7 +479,7 @@ mod tests {
                 log(LogError::NewerFormat { found: 9, supported: 1 }),
                 "Use a newer version of Forebay",
             ),
-            (log(LogError::NoPlace { blocks: 1 }), "of the previous run, and destage first"),
+            (log(LogError::NoPlace { blocks: 1 }), "of the previous run, and destage"),
             (
                 log(LogError::OtherLayout { stored: 0, expected: 1 }),
                 "(`forebay flash recover`) and format the tier again",

@@ -362,7 +362,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     if args.study.is_some() {
         args.traces.check_rereadable(
-            ", and has no file name by which a resumed study could recognise it",
+            ", and has no file name, so a resumed study could not recognise it",
         )?;
     }
     let catalogue = match &args.devices {
