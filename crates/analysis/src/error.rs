@@ -118,7 +118,7 @@ pub enum AnalysisError {
     )]
     OneVolume(String),
     /// A target names a volume that does not read or write.
-    #[error("no volume `{name}` has reads or writes")]
+    #[error("no volume named `{name}` has reads or writes")]
     NoVolume {
         /// The given name.
         name: String,
