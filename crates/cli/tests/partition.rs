@@ -334,7 +334,7 @@ fn several_traces_and_standard_input_are_divided_for_and_pictures_and_rows_writt
         assert!(text.contains(part), "{part}: {text}");
     }
     let page = std::fs::read_to_string(html).unwrap();
-    for part in ["Share of each volume", "Miss ratio by size", "share found"] {
+    for part in ["Share of each volume", "Request miss ratio by size", "share found"] {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("//cdn."));

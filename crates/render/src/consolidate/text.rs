@@ -111,7 +111,7 @@ fn misses(answer: &Answer) -> String {
     let c = &answer.consolidation;
     let needs = match answer.marginal {
         true => "in a cache of its ERSS",
-        false => "in a cache of its need",
+        false => "in the cache it needs",
     };
     let cache = size(answer, answer.size_blocks);
     Table::from_items(answer.workloads.iter().enumerate())
