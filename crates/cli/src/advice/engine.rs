@@ -80,9 +80,9 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                  and does not change the data"
             ),
             true => format!(
-                "Restore the old size, start the server with {drop_clean} (the file's new \
-                 modification time makes the store look changed; the dirty blocks are written to \
-                 it) and stop it with --destage before you enlarge the store; or discard the newer \
+                "Restore the old size, start the server with {drop_clean} (required because the \
+                 file's modification time has changed; this writes the dirty blocks to the store) \
+                 and stop it with --destage before you enlarge the store; or discard the newer \
                  data with {format} --discard-dirty-data"
             ),
         },
@@ -92,10 +92,10 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
              the old size"
         ),
         E::Changed { .. } => format!(
-            "If only the modification time of its file has changed, not its contents (after \
-             `touch`, `truncate` or a copy), or if its current contents may be overwritten, start \
-             with {drop_clean}: this writes the dirty blocks to it and drops the clean ones. \
-             Otherwise, first restore the previous contents, or start with {format} \
+            "If only the file's modification time has changed, not the contents (after `touch`, \
+             `truncate` or a copy), or if the store's current contents may be overwritten, start \
+             with {drop_clean}: this writes the dirty blocks to the store and drops the clean \
+             ones. Otherwise, first restore the previous contents, or start with {format} \
              --discard-dirty-data to discard the dirty blocks"
         ),
         E::NoHeaderToRelease { .. } => "With layout = \"none\", use --config too: Forebay then \
@@ -117,8 +117,8 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             format!("{first}Try `forebay ctl resume` again")
         }
         E::VolumesHeld(_) => {
-            "Forebay tries again every second, and on `forebay ctl resume`. If a store's NBD \
-             server has closed the connection, restart `forebay serve` once that server is back"
+            "Forebay retries every second, and on `forebay ctl resume`. If a store's NBD server \
+             has closed the connection, restart `forebay serve` once that server is back"
                 .to_owned()
         }
         E::Shrunk { .. } => {
@@ -146,9 +146,9 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                               the data with --discard-dirty-data"
             .to_owned(),
         E::Epoch { .. } => format!(
-            "Restore the store and the flash tier that belong together, or format the flash tier \
-             with {format} (data that only the tier holds is lost; add --discard-dirty-data if it \
-             holds dirty data)"
+            "Restore a store and a flash tier that belong together, or format the flash tier with \
+             {format} (data that only the tier holds is lost; add --discard-dirty-data if it holds \
+             dirty data)"
         ),
         E::OlderStore { .. } => format!(
             "Restore the newer store; or use this copy: {drop_clean} writes the dirty blocks on \
@@ -375,9 +375,9 @@ mod tests {
             ),
             (
                 grown(true),
-                "Restore the old size, start the server with --drop-clean (the file's new \
-                 modification time makes the store look changed; the dirty blocks are written to \
-                 it) and stop it with --destage before you enlarge the store; or discard the newer \
+                "Restore the old size, start the server with --drop-clean (required because the \
+                 file's modification time has changed; this writes the dirty blocks to the store) \
+                 and stop it with --destage before you enlarge the store; or discard the newer \
                  data with --format --discard-dirty-data",
             ),
             (E::NoTail { volume: volume(), path: path() }, "restore the old size"),

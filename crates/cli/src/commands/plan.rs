@@ -189,7 +189,7 @@ fn wear_max(text: &str) -> Result<WearMax, String> {
     match (text, text.parse::<f64>()) {
         ("none", _) => Ok(WearMax(None)),
         (_, Ok(times)) if times > 0.0 && times.is_finite() => Ok(WearMax(Some(times))),
-        _ => Err("write a number above 0, such as 1 for the rated endurance, or none".to_owned()),
+        _ => Err("use a number above 0, such as 1 for the rated endurance, or none".to_owned()),
     }
 }
 
