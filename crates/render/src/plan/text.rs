@@ -436,8 +436,8 @@ pub fn advice(choice: &Choice) -> Option<String> {
             let verdict = if b.second_tier_is_cheaper { "cheaper" } else { "more expensive" };
             format!(
                 "{first} alone would need {} to be as fast as the first choice. The {what} {is} \
-                 {verdict}: a byte of {first} costs {:.2} times as much as a byte of {one}, and \
-                 the two solutions would cost the same if it cost {:.2} times as much.",
+                 {verdict}: a byte of {first} costs {:.2} times as much as a byte of {one}; at \
+                 {:.2} times as much, the two solutions would cost the same.",
                 Unit::Bytes.show(b.single_tier_bytes as f64),
                 b.price_ratio,
                 b.price_ratio_needed
