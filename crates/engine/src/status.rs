@@ -332,7 +332,7 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
 fn policy_failure(error: PolicyError) -> String {
     format!(
         "dirty data from earlier runs could not be destaged ({error}); the server stays in \
-         write-back until you set the policy again"
+         write-back mode until you set the policy again"
     )
 }
 
