@@ -77,7 +77,7 @@ pub(crate) struct RecordingStatus {
     pub path: PathBuf,
     /// Requests recorded so far.
     pub requests: u64,
-    /// Why the recording failed, and which part of it remains; null while it continues.
+    /// Why the recording failed, and which part of it was kept; null while it continues.
     pub failure: Option<String>,
 }
 
