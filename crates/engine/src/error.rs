@@ -313,8 +313,8 @@ pub enum EngineError {
     Unsealed(UnsealedReason),
     /// Keys of the configuration contradict the layout of the flash tier.
     #[error(
-        "the flash tier {} was formatted with layout \"{layout}\", and the configuration does not \
-         fit that layout: {}; nothing was written",
+        "the flash tier {} was formatted with layout \"{layout}\", but the configuration does not \
+         match that layout: {}; nothing was written",
         path.display(), keys(problems)
     )]
     AdoptedLayout {

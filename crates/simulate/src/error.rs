@@ -53,8 +53,8 @@ pub enum SimulateError {
     },
     /// A request reaches beyond the end of its volume.
     #[error(
-        "request {request} ends at {} of volume {volume}, which has {}: set a larger `size`, or \
-         omit it to use the size found in the trace",
+        "request {request} ends at offset {} of volume {volume}, whose size is {}: set a larger \
+         `size`, or omit it to use the size found in the trace",
         Size(*end), Size(*size)
     )]
     BeyondVolume {

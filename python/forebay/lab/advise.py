@@ -501,7 +501,7 @@ def load(path: str | Path | None = None) -> dict[str, Any]:
             f"cannot read the model {path}: {reason(error)}", 1
         ) from error
     if model.get("version") != VERSION:
-        raise ForebayError(f"{path} is not a model of this version; train it again", 1)
+        raise ForebayError(f"{path} was not trained by this version; train a new model", 1)
     return model
 
 

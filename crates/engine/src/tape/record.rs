@@ -106,7 +106,7 @@ impl TapeRecord {
             return Ok(None);
         }
         let bad = |what| TapeError::Damaged(index, what);
-        let token = |n| token(n).ok_or(bad("a token"));
+        let token = |n| token(n).ok_or(bad("an invalid token"));
         let mut brought = Vec::new();
         let call = match kind[0] {
             1 => {
@@ -158,7 +158,7 @@ impl TapeRecord {
                 Call::Stamped(now, reports)
             }
             9 => return Ok(Some(TapeRecord::Mark(read_u64(input)?, read_u64(input)?))),
-            _ => return Err(bad("an unknown kind")),
+            _ => return Err(bad("an unknown kind of record")),
         };
         Ok(Some(TapeRecord::Call(call, brought)))
     }
@@ -323,7 +323,7 @@ fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
     for _ in 0..read_u32(input)? {
         let volume = Volume(read_u32(input)?);
         if volume.0 > u16::MAX.into() {
-            return Err(TapeError::Damaged(index, "a binding"));
+            return Err(TapeError::Damaged(index, "an invalid binding"));
         }
         let (uuid, generation) = (StoreId::new(read_array(input)?), read_u64(input)?);
         bindings.push(Binding::new(volume, uuid, generation));

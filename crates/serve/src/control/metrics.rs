@@ -96,7 +96,7 @@ const SINGLE: [Single; 33] = [
         "NBD connections that are waiting for memory",
         |s| s.nbd.request_memory.waiting as f64,
     ),
-    ("forebay_dirty_bytes", "gauge", "Size of the dirty blocks of all volumes", |s| {
+    ("forebay_dirty_bytes", "gauge", "Total size of the dirty blocks", |s| {
         s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64
     }),
     ("forebay_block_bytes", "gauge", "Block size", |s| s.cache.tiers.block_bytes as f64),
@@ -280,7 +280,7 @@ fn failures(page: &mut String, server: &ServerStatus) {
         ),
         (
             "forebay_write_policy_failed",
-            "Whether the configured write policy could not take effect",
+            "Whether the server failed to adopt the configured write policy at startup",
             status.write_policy_failure.is_some(),
         ),
         (
