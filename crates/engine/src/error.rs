@@ -338,8 +338,7 @@ pub enum EngineError {
     FlashNote(IoError),
     /// An operator has ended a quiesce before it was complete.
     #[error(
-        "the quiesce was ended before the backing stores were complete; client requests have \
-         resumed"
+        "the quiesce ended before the backing stores were complete; client requests have resumed"
     )]
     QuiesceEnded,
     /// Backing stores do not answer.

@@ -622,7 +622,7 @@ def text(document: Mapping[str, Any]) -> str:
 
     tier = "no second tier"
     if document["flash_bytes"]:
-        tier = f"in the questions about flash, a second tier of {mib('flash_bytes')}"
+        tier = f"for the questions about flash, a second tier of {mib('flash_bytes')}"
     lines = [
         f"{document['trace']}: {mib('footprint_bytes')} of distinct data; memory of {mib('dram_bytes')}; {tier}"
     ]

@@ -145,7 +145,7 @@ class Fleet:
         count = len(self._errors("plan.error"))
         without = f"volumes without a plan: {count} (see plan.error)\n"
         return (
-            f"plans in front of {', '.join(stores)}{'' if self.backing else assumed}\n"
+            f"plans for caches in front of {', '.join(stores)}{'' if self.backing else assumed}\n"
             f"{without if count else ''}"
         )
 
