@@ -136,7 +136,7 @@ fn same_again(jobs: usize, digests: &[[u64; 2]]) -> Result<(), String> {
     if let Some((_, how)) = again.failures.into_iter().next() {
         return Err(how);
     }
-    println!("determinism: {TWICE} seeds of each kind, run twice, gave the same effects");
+    println!("determinism: {TWICE} seeds of each kind, run twice, had the same effects");
     Ok(())
 }
 

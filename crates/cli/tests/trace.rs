@@ -427,7 +427,7 @@ fn a_trace_from_a_pipe_is_read_once_or_refused() {
             "mrc TRACE --config CONFIG",
             "a trace from standard input or a pipe can be read only once",
         ),
-        ("mrc TRACE TRACE", "can be read only once, but is given several times"),
+        ("mrc TRACE TRACE", "can be read only once, but was given more than once"),
     ] {
         let line = line.replace("TRACE", &pipe).replace("CONFIG", &config);
         let words: Vec<&str> = line.split_whitespace().collect();
