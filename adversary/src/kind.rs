@@ -198,7 +198,7 @@ pub fn late() -> [Kind; 3] {
     ]
 }
 
-/// Cuts, kills and stops, and stores that do not answer writes for a long time.
+/// Cuts, kills and stops, and stores that do not answer writes or syncs for a long time.
 pub fn hung() -> [Kind; 2] {
     let plan = Plan { hangs: true, steps: 300, ..Plan::CUTS };
     [kind("back-hung", true, Some(true), plan), slots("back-slots-hung", true, plan)]

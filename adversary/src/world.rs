@@ -2,6 +2,8 @@
 
 mod slow_stores;
 
+pub use slow_stores::Silence;
+
 use forebay_block::{Flags, Nanos, Op, PerVolume, Request, Volume};
 use forebay_cache::{
     Cache, CacheConfig, DestageError, Notice, Open, Order, PolicyError, Relation, StampReport,
@@ -39,9 +41,11 @@ pub struct World {
     /// The slow volume, if any: other devices complete many operations for each operation of its
     /// store.
     pub late: Option<Volume>,
-    /// The volume whose store takes no writes, if any. It answers reads: a read holds memory, for which other volumes
-    /// may have to wait.
-    pub hung: Option<Volume>,
+    /// The volume whose store hangs, if any. It answers reads: a read holds memory, for which other volumes may have to
+    /// wait.
+    pub hung: Option<(Volume, Silence)>,
+    /// How often a cleaning has continued while a store hung, for each way to hang.
+    pub left_hung: [u64; Silence::ALL.len()],
     /// Reads published blocks without calls to the cache.
     pub lookout: Lookout,
     /// Number of replies that were taken.
@@ -124,6 +128,7 @@ impl World {
             now: Nanos(0),
             late: None,
             hung: None,
+            left_hung: [0; Silence::ALL.len()],
             lookout: Lookout::default(),
             heard: 0,
             digest: Digest::default(),

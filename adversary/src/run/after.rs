@@ -13,7 +13,7 @@ use forebay_flash::{Binding, LogError, RegionIndex};
 use super::older::Accepted;
 use super::{Runner, Share};
 use crate::sectors::{spoil, values_of};
-use crate::world::{Found, Started, World};
+use crate::world::{Found, Silence, Started, World};
 
 /// Maximum number of times that a start is cut short.
 const CUTS_IN_RECOVERY_MAX: u32 = 5;
@@ -557,5 +557,9 @@ impl Runner<'_> {
 
     pub(crate) fn cover(&mut self) {
         self.seen.stats.add_life(&self.world.cache);
+        let left = std::mem::take(&mut self.world.left_hung);
+        for (silence, n) in Silence::ALL.into_iter().zip(left) {
+            self.seen.stats.add(silence.left(), n);
+        }
     }
 }

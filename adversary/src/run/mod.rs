@@ -57,7 +57,7 @@ pub struct Plan {
     pub syncs: bool,
     /// Whether stores are slow for a long time, one at a time, while other stores are used.
     pub late: bool,
-    /// Whether stores take no writes for a long time, one at a time, while others are used.
+    /// Whether stores do not answer for a long time, one at a time, while others are used.
     pub hangs: bool,
     /// How flash fails, if it does. With write-through, this must not make a request fail; nor with
     /// write-back, if flash is only full.

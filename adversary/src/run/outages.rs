@@ -8,6 +8,7 @@ use forebay_device::memory::{Fault, FaultRates, Return};
 use forebay_effect::{Device, Outcome};
 
 use super::{Expect, FlashEnd, Runner};
+use crate::world::Silence;
 
 /// Maximum number of completions and timeouts before requests count as hanging.
 const TURNS_MAX: u32 = 100_000;
@@ -43,13 +44,14 @@ impl Runner<'_> {
         }
     }
 
-    /// Makes a store hang: it takes no writes. Or, if one hangs, waits for requests or lets the store answer. No
-    /// request to another volume waits for ever, except while everything is destaged.
+    /// Makes a store hang. Or, if one hangs, waits for requests or lets the store answer. No request to another volume
+    /// waits for ever, except while everything is destaged.
     pub(super) fn hang(&mut self) -> Result<(), String> {
-        let Some(volume) = self.world.hung else {
+        let Some((volume, _)) = self.world.hung else {
             let volume = Volume(self.choices.choose(self.oracles.len() as u64) as u32);
-            self.tell(|| format!("the store of volume {volume:?} hangs"));
-            self.world.hung = Some(volume);
+            let silence = Silence::ALL[self.choices.choose(Silence::ALL.len() as u64) as usize];
+            self.tell(|| format!("the store of volume {volume:?} hangs: {silence:?}"));
+            self.world.hung = Some((volume, silence));
             self.seen.stats.add("stores: hangs", 1);
             return Ok(());
         };

@@ -22,10 +22,8 @@ pub(crate) enum SyncWaiter {
     Flash,
     /// A request in its last stage.
     Request(RequestIndex),
-    /// The destage round of the cleaner.
+    /// The cleaner: a cleaning, or what it has left behind of a late store.
     Cleaner,
-    /// Records that the cleaner has destaged apart from its rounds.
-    Apart,
     /// No waiter: data that an earlier process left in the device's cache is made durable.
     Start,
     /// The log retires an extent from its activity table.
