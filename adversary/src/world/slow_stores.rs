@@ -9,16 +9,17 @@ use forebay_effect::Device;
 use super::World;
 
 impl World {
-    /// While a store hangs: completes an operation that the store does not keep, writes headers, or lets time pass.
-    pub(super) fn complete_beside_hung(&mut self, hung: Volume, choices: &mut dyn Choices) -> bool {
+    /// While stores hang: completes an operation that they do not keep, writes headers, or lets time pass.
+    pub(super) fn complete_beside_hung(&mut self, choices: &mut dyn Choices) -> bool {
         match choices.choose(16) {
             15 if self.pass_time() => return true,
             0..=3 if self.write_stamps(choices) => return true,
             _ => {}
         }
-        let own = Device::Backing(hung);
+        let hung = &self.hung;
+        let hangs = |device| matches!(device, Device::Backing(volume) if hung.contains(&volume));
         let writes = |verb| matches!(verb, Verb::Write | Verb::WriteZeroes { .. });
-        let answers = |io: &PendingIo| io.device != own || !writes(io.verb);
+        let answers = |io: &PendingIo| !hangs(io.device) || !writes(io.verb);
         if self.executor.devices_mut().complete_any_io(choices, answers) {
             self.run();
             return true;
