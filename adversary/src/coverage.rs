@@ -191,6 +191,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("stores: appends refused", 170),
     ("stores: hangs", 100),
     ("stores: jams", 70),
+    ("stores: one hangs while another does", 10),
     ("stores: outages", 1200),
     ("stores: probes", 19),
     ("stores: records carried forward", 400),

@@ -228,7 +228,7 @@ impl Runner<'_> {
     /// Ends a life.
     pub(crate) fn end(&mut self, end: End, last: bool) -> Result<(), String> {
         self.forget_question();
-        self.world.hung = None;
+        self.world.hung.clear();
         // A failed sync may have lost data from the device's cache, and a restarted process cannot
         // know that. The device must lose power before its contents are trusted again.
         let failed = self.world.executor.devices().faults().get(Fault::SyncFailure);

@@ -43,31 +43,35 @@ impl Silence {
 }
 
 impl World {
-    /// While a store hangs: completes an operation that the store does not keep, writes headers, or lets time pass.
-    pub(super) fn complete_beside_hung(
-        &mut self,
-        (hung, silence): (Volume, Silence),
-        choices: &mut dyn Choices,
-    ) -> bool {
+    /// Whether the store of this volume hangs.
+    pub fn hangs(&self, volume: Volume) -> bool {
+        self.hung.iter().any(|&(hung, _)| hung == volume)
+    }
+
+    /// While stores hang: completes an operation that they answer, writes headers, or lets time pass.
+    pub(super) fn complete_beside_hung(&mut self, choices: &mut dyn Choices) -> bool {
         let parted = self.cache.stats().cleanings_parted;
-        let any = self.complete_but((hung, silence), choices);
+        let any = self.complete_but_hung(choices);
         let left = self.cache.stats().cleanings_parted - parted;
-        self.left_hung[silence as usize] += left;
+        // (Of several stores that hang, the cache does not say which one a cleaning has left.)
+        if let [(_, silence)] = self.hung[..] {
+            self.left_hung[silence as usize] += left;
+        }
         any
     }
 
-    fn complete_but(
-        &mut self,
-        (hung, silence): (Volume, Silence),
-        choices: &mut dyn Choices,
-    ) -> bool {
+    fn complete_but_hung(&mut self, choices: &mut dyn Choices) -> bool {
         match choices.choose(16) {
             15 if self.pass_time() => return true,
             0..=3 if self.write_stamps(choices) => return true,
             _ => {}
         }
-        let own = Device::Backing(hung);
-        let answers = |io: &PendingIo| io.device != own || silence.answers(io.verb);
+        let hung = &self.hung;
+        let answers = |io: &PendingIo| {
+            hung.iter().all(|&(volume, silence)| {
+                io.device != Device::Backing(volume) || silence.answers(io.verb)
+            })
+        };
         if self.executor.devices_mut().complete_any_io(choices, answers) {
             self.run();
             return true;

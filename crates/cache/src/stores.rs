@@ -3,8 +3,9 @@
 //! All volumes share the flash tier, and its log reclaims regions in the order in which they were
 //! filled. These rules keep one store that accepts no writes, or takes long, from stopping the log:
 //!
-//! - With several volumes, each may have dirty blocks on at most half of flash. Beyond that its
-//!   writes wait until some are destaged; destaging begins at three quarters of the share.
+//! - With several volumes, each may have dirty blocks on at most half of flash, and all together on
+//!   three quarters (`shares.rs`). Beyond that, writes wait until some are destaged; destaging begins
+//!   before.
 //! - A store that has failed [`FAILURES_MAX`](crate::cleaner::FAILURES_MAX) times in a row is
 //!   *known to fail*: reclaiming a region does not try it, but carries its records on to the head
 //!   of the log (`shard/destager/carry.rs`). From time to time a *probe* tries it again

@@ -137,6 +137,12 @@ impl VolumeState {
         }
     }
 
+    /// Blocks that are dirty on flash, or may become so: each piece of a modifying request counts.
+    #[inline]
+    pub fn on_flash_or_coming(&self) -> u64 {
+        self.owed + u64::from(self.pieces)
+    }
+
     /// Number of completed writes to the backing store that bypassed the log.
     pub fn direct_done(&self) -> u64 {
         self.direct_done

@@ -70,7 +70,10 @@ impl ReclaimProgress {
         }
     }
 
-    /// Whether the log has room to carry on the records of volumes that are left out, and of `more`.
+    /// Whether the log has room to carry on the records of volumes that are left out, and of `more`. [`Shares`] keeps
+    /// what clients write below this limit; what memory evicts may exceed it.
+    ///
+    /// [`Shares`]: crate::shares::Shares
     pub fn may_carry(&self, world: &World, more: VolumeSet) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
         let carried = world.volumes.conditions.left_out() | more;

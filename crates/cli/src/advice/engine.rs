@@ -383,8 +383,8 @@ mod tests {
             (E::NoTail { volume: volume(), path: path() }, "restore the old size"),
             (
                 E::Changed { volume: volume(), path: path(), flash: path(), blocks: 3 },
-                "start with --drop-clean: this writes the dirty blocks to it and drops the clean \
-                 ones. Otherwise, first restore the previous contents, or start with --format \
+                "start with --drop-clean: this writes the dirty blocks to the store and drops the \
+                 clean ones. Otherwise, first restore the previous contents, or start with --format \
                  --discard-dirty-data to discard the dirty blocks",
             ),
             (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
