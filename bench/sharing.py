@@ -20,7 +20,9 @@ ADMISSION = {
 
 
 def admission(*traces):
-    """Admission policies, with memory of 2 % and flash of 20 % of the blocks, untimed."""
+    """Admission policies, with memory of 2 % and flash of 20 % of the blocks, in the log layout,
+    untimed. A trace without writes has one row.
+    """
     row("trace", "memory + flash", "write policy", *ADMISSION)
     row("---", "---", "---", *["---:"] * len(ADMISSION))
     # The write policy, whether memory acknowledges, and further lines in [admission].
@@ -32,13 +34,18 @@ def admission(*traces):
     }
     for trace in traces:
         ((dram, flash),) = tier_sizes(trace, SMALL)
+        found = {}
         for way, (policy, volatile, extra) in ways.items():
-            cells = []
+            cells = found[way] = []
             for lines in ADMISSION.values():
                 given = {"volatile": volatile, "admission": lines + extra}
                 answer = simulate(trace, dram, policy, flash, **given)
                 written = answer["tier2_bytes_written"] / MIB
                 cells.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
+        first = found["write-through"]
+        if all(cells == first for cells in found.values()):
+            found = {"all four": first}
+        for way, cells in found.items():
             row(*named(trace, dram, flash), way, *cells)
 
 

@@ -52,7 +52,9 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     assert errors.startswith("forebay: 1 of 4 files failed\n  1 x ")
     assert "README: not a known trace format" in errors
     # A budget that is too small for a volume is not a failure.
-    assert "plans for caches in front of SlowHDD\nvolumes without a plan: 2 (see" in said
+    assert (
+        "plans for caches in front of SlowHDD\nvolumes without a plan: 2 (see" in said
+    )
     assert "buys no tier" not in errors
     rows = pl.read_parquet(out / "volumes.parquet")
     good = rows.filter(pl.col("status") == "ok")
@@ -72,7 +74,7 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     assert "workloads" in json.loads((out / "consolidate.json").read_text())
     assert "volumes" in json.loads((out / "partition.json").read_text())
     assert (
-        "4 volumes, 8200 requests, 1 failed files" in (out / "report.html").read_text()
+        "4 volumes, 8200 requests, 1 failed file" in (out / "report.html").read_text()
     )
     plans = {"budget": "20%", "backing": "SlowHDD", "scheduler": scheduler}
     again = fleet(traces, out, **plans)

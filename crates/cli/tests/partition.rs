@@ -329,7 +329,7 @@ fn several_traces_and_standard_input_are_divided_for_and_pictures_and_rows_writt
     let output = forebay(&[&["partition", &trace], &args[..], &files].concat());
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["loop", "equal shares", "one shared cache", "bound for finer units", "Assumptions"]
+    for part in ["loop", "equal shares", "one shared cache", "no division can beat", "Assumptions"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -280,11 +280,30 @@ fn the_shortlist_is_simulated_and_comes_first() {
     assert!(choices[0]["mean_latency_us"].as_f64() <= choices[1]["mean_latency_us"].as_f64());
     let output = forebay(&[&["plan"], &budget[..], &how].concat());
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("the first 2 choices simulated, marked *"), "{text}");
+    assert!(
+        text.contains("the first 2 choices were simulated, as were the single tiers"),
+        "{text}"
+    );
+    assert!(text.contains("for choices without *, those of one ideal LRU list\n"), "{text}");
     // Each line marks the mean, the 99th percentile, and the mean of the single tier of the same
     // cost.
     let marked = text.lines().filter(|line| line.matches("s * ").count() == 3);
     assert_eq!(marked.count(), 2, "{text}");
+    // If no choice is evaluated by formula, nothing is said about the hits of the formulas. Only
+    // the break-even still comes from them.
+    let one = ["--tiers", "FastDRAM,SlowSSD"];
+    let texts = [&[][..], &how].map(|how| {
+        let output = forebay(&[&["plan"], &budget[..], &one, how].concat());
+        String::from_utf8(output.stdout).unwrap()
+    });
+    let [by_formula, simulated] = &texts;
+    assert!(by_formula.contains("use --evaluate simulate"), "{by_formula}");
+    assert!(by_formula.contains("\nFastDRAM alone would need "), "{by_formula}");
+    assert!(!simulated.contains("ideal LRU"), "{simulated}");
+    assert!(
+        simulated.contains("\nAccording to the formulas, FastDRAM alone would need "),
+        "{simulated}"
+    );
 }
 
 #[test]

@@ -256,6 +256,15 @@ impl HistogramBuilder {
         }
     }
 
+    /// Counts each distance that is too large for a workload of `distinct_blocks` blocks as the
+    /// largest possible one. An estimate can be too large, but a cache that holds every block gets
+    /// every hit.
+    pub(crate) fn limit(&mut self, distinct_blocks: u64) {
+        let distance_max = distinct_blocks.saturating_sub(1);
+        self.read.limit(distance_max);
+        self.write.limit(distance_max);
+    }
+
     /// Returns the total weight of reads and of writes, in [`WEIGHT_ONE`]ths.
     pub(crate) fn weights(&self) -> [u128; 2] {
         [&self.read, &self.write].map(Counters::weight)
@@ -310,6 +319,16 @@ impl Counters {
         self.shift = shift;
         self.counts.truncate(self.max_distance.map_or(0, |max| counter_of(max >> shift) + 1));
         self.counts.shrink_to_fit();
+    }
+
+    fn limit(&mut self, distance_max: u64) {
+        if self.max_distance.is_none_or(|max| max <= distance_max) {
+            return;
+        }
+        let last = counter_of(distance_max >> self.shift);
+        let beyond: u64 = self.counts.drain(last + 1..).sum();
+        self.counts[last] += beyond;
+        self.max_distance = Some(distance_max);
     }
 
     fn merge(&mut self, other: &Self) {

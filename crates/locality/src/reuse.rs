@@ -82,7 +82,9 @@ fn finish(
     let (reads, writes) = sample.seen();
     counts.correct(distance, reads, writes);
     let rate = sample.rate();
-    let mut histogram = counts.finish((blocks as f64 / rate).round() as u64);
+    let distinct_blocks = (blocks as f64 / rate).round() as u64;
+    counts.limit(distinct_blocks);
+    let mut histogram = counts.finish(distinct_blocks);
     histogram.sampled_rate = SampledRate(rate);
     histogram
 }

@@ -239,11 +239,16 @@ pub fn merge_slice_counts(
     slices: Vec<SliceCounts>,
 ) -> SlicedHistogram {
     let count = slices.len() as f64;
-    let (mut counts, mut blocks, mut rates) = (HistogramBuilder::new(), 0.0, 0.0);
+    let known = |slice: &SliceCounts| slice.blocks_known as f64 / slice.rate;
+    let distinct_blocks = slices.iter().map(known).sum::<f64>().round() as u64;
+    let rates: f64 = slices.iter().map(|slice| slice.rate).sum();
+    let mut counts = HistogramBuilder::new();
     let mut own = Vec::new();
-    for SliceCounts { counts: mut part, blocks_known, rate } in slices {
-        let known = blocks_known as f64 / rate;
-        (blocks, rates) = (blocks + known, rates + rate);
+    for slice in slices {
+        let known = known(&slice);
+        let mut part = slice.counts;
+        // A slice that has more than its share of the blocks overestimates distances.
+        part.limit(distinct_blocks);
         counts.merge(&part);
         let share = |seen: u64| (seen as f64 / count).round() as u64;
         part.correct(distance, share(seen.reads), share(seen.writes));
@@ -252,7 +257,7 @@ pub fn merge_slice_counts(
     if !own.is_empty() {
         counts.correct(distance, seen.reads, seen.writes);
     }
-    let mut merged = counts.finish(blocks.round() as u64);
+    let mut merged = counts.finish(distinct_blocks);
     merged.sampled_rate = crate::SampledRate(rates / count.max(1.0));
     SlicedHistogram { merged, slices: own }
 }
@@ -322,6 +327,34 @@ mod tests {
                 let [a, b] = [&exact, &sliced.merged].map(|h| miss_ratio(h, size));
                 assert!((a - b).abs() < 0.005, "{distance}, {size} blocks: {a} exact, {b} sliced");
             }
+        }
+    }
+
+    #[test]
+    fn a_cache_that_holds_every_block_gets_every_hit() {
+        // A scan that is repeated once reuses each block at the largest possible distance.
+        let blocks = 1000;
+        let (volume, op, flags) = (Volume(0), Op::Read, Flags::NONE);
+        let scan = Request { time: Nanos(0), volume, op, flags, offset: 0, length: blocks * 4096 };
+        for slices in [1, 3, 8, 16] {
+            let mut slicer = Slicer::new(BlockSize::default(), slices, Sampling::All).unwrap();
+            let mut measured: Vec<Slice> = (0..slices)
+                .map(|_| Slice::new(Distance::Trd, slices, Sampling::All).unwrap())
+                .collect();
+            let mut measure = |slice: usize, batch: SliceBatch| measured[slice].measure(&batch);
+            slicer.add(&scan, &mut measure).unwrap();
+            slicer.add(&scan, &mut measure).unwrap();
+            slicer.finish(&mut measure).unwrap();
+            let SlicedHistogram { merged, slices: own } = merge_slices(&slicer, measured);
+            assert_eq!(merged.distinct_blocks, blocks);
+            for histogram in own.iter().chain([&merged]) {
+                let max = histogram.max_distance().unwrap();
+                assert!(max < blocks, "{slices} slices: a distance of {max} blocks");
+                assert_eq!(histogram.hits(Op::Read, blocks), histogram.read.reuses());
+                let sizes: Vec<u64> = histogram.breakpoints().collect();
+                assert!(sizes.is_sorted_by(|a, b| a < b), "{sizes:?}");
+            }
+            assert_eq!(merged.read.reuses(), blocks);
         }
     }
 

@@ -104,13 +104,17 @@ impl Curves<'_> {
         let bytes = options.block_size.bytes();
         let reused = all.max_distance().map_or(0, |max| max + 1);
         let by_sector = *key == Key::Sector;
+        let accesses = if options.request_level { "accesses" } else { "block accesses" };
         let mut facts = vec![
             ("requests", count(*requests)),
+            (accesses, count(all.accesses())),
             (
-                if options.request_level { "accesses" } else { "block accesses" },
-                count(all.accesses()),
+                "share of writes",
+                format!(
+                    "{} of the {accesses}",
+                    percent(all.write.accesses() as f64 / all.accesses() as f64)
+                ),
             ),
-            ("share of writes", percent(all.write.accesses() as f64 / all.accesses() as f64)),
             (
                 if by_sector { "distinct data" } else { "distinct contents" },
                 Size(all.distinct_blocks * bytes).to_string(),

@@ -16,6 +16,16 @@ pub fn count(n: u64) -> String {
     n.to_string()
 }
 
+/// Formats a whole number with all digits, in groups of three: `999`, `29,863`.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let starts_group = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);
+    let separated = digits.char_indices().flat_map(|(at, digit)| {
+        [starts_group(at).then_some(','), Some(digit)].into_iter().flatten()
+    });
+    separated.collect()
+}
+
 /// Formats a count of things, where `one` is the singular: `1 request`, `1.2 k requests`.
 pub fn counted(n: u64, one: &str) -> String {
     format!("{} {one}{}", count(n), if n == 1 { "" } else { "s" })
@@ -34,6 +44,11 @@ pub fn duration(d: Duration) -> String {
 /// Formats a fraction as a percentage with one decimal: `0.123` is `12.3 %`.
 pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
+}
+
+/// Formats a share of the block accesses of a workload: `24.6 % of the block accesses`.
+pub fn of_accesses(part: u64, accesses: u64) -> String {
+    format!("{} of the block accesses", percent(part as f64 / accesses.max(1) as f64))
 }
 
 /// Formats a number with four significant digits, at most four of them after the decimal point.
@@ -60,6 +75,8 @@ mod tests {
         ] {
             assert_eq!(count(n), text);
         }
+        let whole = [0, 999, 1000, 29_863, 1_234_567].map(grouped);
+        assert_eq!(whole, ["0", "999", "1,000", "29,863", "1,234,567"]);
         let requests = [0, 1, 2000].map(|n| counted(n, "request"));
         assert_eq!(requests, ["0 requests", "1 request", "2 k requests"]);
     }

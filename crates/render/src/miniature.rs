@@ -9,7 +9,7 @@ use forebay_report::{Axis, HeatMap, Lines, Report, Section, Table, Unit};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::format::{count, percent};
+use crate::format::{count, of_accesses, percent};
 use crate::{Facts, Shown, write_facts, write_table};
 
 /// A curve, or a surface over memory and flash. This type is also the JSON document.
@@ -135,7 +135,7 @@ fn facts(shown: &Miniature<'_>) -> Facts {
     let mut facts = vec![
         ("requests", count(answer.requests)),
         ("block accesses", count(answer.accesses)),
-        ("share of writes", percent(answer.writes as f64 / answer.accesses as f64)),
+        ("share of writes", of_accesses(answer.writes, answer.accesses)),
         ("distinct data", format!("{about}{}", Size(answer.distinct_blocks * answer.block_size))),
         ("cache", shown.config.clone()),
     ];

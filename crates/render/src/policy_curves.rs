@@ -9,7 +9,7 @@ use forebay_report::{Lines, Report, Section, Table};
 use serde::Serialize;
 
 use crate::curve::lines;
-use crate::format::{count, percent};
+use crate::format::{count, of_accesses, percent};
 use crate::{Facts, Shown, write_facts, write_table};
 
 /// A curve for each policy.
@@ -84,7 +84,7 @@ fn facts(answer: &Answer) -> Facts {
     let mut facts = vec![
         ("requests", count(answer.requests)),
         ("block accesses", count(answer.accesses)),
-        ("share of writes", percent(answer.writes as f64 / answer.accesses.max(1) as f64)),
+        ("share of writes", of_accesses(answer.writes, answer.accesses)),
         ("distinct data", format!("{about}{distinct}")),
         ("block size", Size(answer.block_size).to_string()),
     ];

@@ -58,6 +58,7 @@ impl Unit {
     /// assert_eq!(Unit::Micros.show(12_345.0), "12.3 ms");
     /// assert_eq!(Unit::Fraction.show(0.1234), "12.3 %");
     /// assert_eq!(Unit::Dollars.show(0.0031913), "$0.00319");
+    /// assert_eq!(Unit::Dollars.show(0.5), "$0.50");
     /// ```
     pub fn show(self, value: f64) -> String {
         match self {
@@ -66,7 +67,7 @@ impl Unit {
             Unit::Micros => time(value * 1e-6),
             Unit::Seconds => time(value),
             Unit::Fraction => format!("{} %", significant(value * 100.0)),
-            Unit::Dollars => format!("${}", significant(value)),
+            Unit::Dollars => dollars(value),
             Unit::PerSecond => si(value, "/s", 1000.0),
             Unit::BytesPerSecond => si(value, "B/s", 1000.0),
         }
@@ -170,6 +171,17 @@ fn binary(value: f64) -> String {
     format!("{} {}", significant(v), UNITS[unit])
 }
 
+/// Formats an amount of money with three significant digits, and below $100 with at least two
+/// digits after the point.
+fn dollars(value: f64) -> String {
+    let text = significant(value);
+    let digits = text.split_once('.').map_or(0, |(_, digits)| digits.len());
+    match digits {
+        0 | 1 if value.abs() < 99.95 => format!("${value:.2}"),
+        _ => format!("${text}"),
+    }
+}
+
 /// Formats a time: seconds up to two minutes, then minutes, hours or days.
 fn time(seconds: f64) -> String {
     const LONGER: [(f64, f64, &str); 3] =
@@ -252,6 +264,11 @@ mod tests {
             (Unit::Seconds, 90.0, "90 s"),
             (Unit::Fraction, 1.0, "100 %"),
             (Unit::Dollars, 1120.0, "$1120"),
+            (Unit::Dollars, 99.99, "$100"),
+            (Unit::Dollars, 12.34, "$12.34"),
+            (Unit::Dollars, 2.0, "$2.00"),
+            (Unit::Dollars, 0.8, "$0.80"),
+            (Unit::Dollars, 0.0988, "$0.0988"),
             (Unit::PerSecond, 158_000.0, "158 k/s"),
         ] {
             assert_eq!(unit.show(value), text);

@@ -79,7 +79,10 @@ pub struct LatencyByOp {
     pub read: Latency,
     /// Latency of writes.
     pub write: Latency,
-    /// Latency of all requests, including trims, write-zeroes requests and flushes.
+    /// Latency of trims, write-zeroes requests and flushes.
+    #[serde(default)]
+    pub other: Latency,
+    /// Latency of all requests.
     pub all: Latency,
 }
 
@@ -287,8 +290,8 @@ impl LatencyRecorder {
 
     /// The latencies to report.
     pub fn summary(&self) -> LatencyByOp {
-        let (read, write) = (self.read.summary(), self.write.summary());
-        LatencyByOp { read, write, all: self.all().summary() }
+        let [read, write, other] = [&self.read, &self.write, &self.other].map(|own| own.summary());
+        LatencyByOp { read, write, other, all: self.all().summary() }
     }
 }
 
@@ -336,6 +339,7 @@ mod tests {
         sum.add(&recorder);
         let summary = sum.summary();
         assert_eq!((summary.read, summary.write), (Latency::default(), Latency::default()));
+        assert_eq!((summary.other, summary.other.max), (summary.all, 7.0));
         assert_eq!((summary.all.max, sum.all().count()), (7.0, 1));
         assert_eq!((summary.all.mean, summary.all.p50), (7.0, 7.0));
         sum.record(Op::Read, Nanos(12_345_679));

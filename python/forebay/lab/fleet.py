@@ -31,7 +31,7 @@ from forebay.lab import slices as slices_of
 from forebay.lab.cluster import Cluster
 from forebay.lab.failures import failure
 from forebay.lab.journal import Journal
-from forebay.lab.progress import Progress, duration
+from forebay.lab.progress import Progress, counted, duration
 from forebay.lab.running import Answer, Task
 from forebay.lab.slices import SLICE_ABOVE_BYTES, SlicedCurve
 from forebay.lab.study import Binary, interruptible
@@ -87,8 +87,8 @@ class Fleet:
         names = f" ({', '.join(bad['trace'].head(3))}, ...)" if failed > 3 else ""
         names = names or (f" ({', '.join(bad['trace'])})" if failed else "")
         return (
-            f"{self.files} files, {self.known} of them from earlier runs, {failed} failed{names}; "
-            f"{self.volumes.height - failed} volumes; {duration(self.wall_s)}\n"
+            f"{counted(self.files, 'file')}, {self.known} of them from earlier runs, {failed} failed{names}; "
+            f"{counted(self.volumes.height - failed, 'volume')}; {duration(self.wall_s)}\n"
             f"{self._planned()}{self._without_features()}"
             f"rows: {directory / 'volumes.parquet'}, curves: {directory / 'curves.parquet'}, "
             f"report: {directory / 'report.html'}"

@@ -59,6 +59,15 @@ class Progress:
         sys.stderr.flush()
 
 
+def counted(number: int, one: str) -> str:
+    """A number of things, where `one` is the singular.
+
+    >>> counted(1, "file"), counted(2, "file")
+    ('1 file', '2 files')
+    """
+    return f"{number} {one}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """A time in a suitable unit.
 

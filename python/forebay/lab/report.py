@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from forebay.lab.pictures import PARTS_MAX, Picture, Tables, draw, figures
+from forebay.lab.progress import counted
 from forebay.lab.series import Series
 from forebay.lab.spec import StudySpec
 
@@ -112,16 +113,17 @@ def write_fleet(
         if whole.height > 2 and features:
             names = whole.with_columns(label.alias("trace")).select("trace", *features)
             groups = representatives(table=names).clusters
-            counted = [
+            members = [
                 {"representative": g.trace, "volumes": len(g.members)} for g in groups
             ]
-            tables.append(_table("Groups of similar volumes", pl.DataFrame(counted)))
+            tables.append(_table("Groups of similar volumes", pl.DataFrame(members)))
     failed = volumes.filter(pl.col("status") != "ok")
     if failed.height:
         tables.append(_table("Failed files", failed.select("trace", "error")))
     requests = ok["requests"].sum() if ok.height else 0
     summary = (
-        f"{ok.height} volumes, {requests} requests, {failed.height} failed files. "
+        f"{counted(ok.height, 'volume')}, {counted(requests, 'request')}, "
+        f"{counted(failed.height, 'failed file')}. "
     )
     summary += "The rows are in volumes.parquet, the curves in curves.parquet."
     page(directory / "report.html", f"Fleet {source}", summary, tables, pictures, "")

@@ -112,7 +112,7 @@ fn verdict(document: &Document, needed: u64) -> String {
 
 /// Formats a number of blocks as a size.
 fn size(document: &Document, blocks: u64) -> String {
-    Unit::Bytes.show(bytes(document, blocks))
+    Size(blocks * document.block_size).to_string()
 }
 
 fn bytes(document: &Document, blocks: u64) -> f64 {

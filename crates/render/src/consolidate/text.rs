@@ -5,8 +5,9 @@ use std::io::Write;
 
 use forebay_analysis::Columns;
 use forebay_analysis::consolidate::{Answer, Document, Workload};
+use forebay_config::Size;
 use forebay_locality::PhaseState;
-use forebay_report::{Report, Table, Unit};
+use forebay_report::{Report, Table};
 use serde::Serialize;
 
 use super::pictures::{facts, little_gain, sections};
@@ -163,5 +164,5 @@ fn phases(answer: &Answer, workload: &Workload) -> String {
 
 /// Formats a number of blocks as a size.
 fn size(answer: &Answer, blocks: u64) -> String {
-    Unit::Bytes.show((blocks * answer.block_size.bytes()) as f64)
+    Size(blocks * answer.block_size.bytes()).to_string()
 }

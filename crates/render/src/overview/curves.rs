@@ -1,10 +1,11 @@
 //! Miss-ratio curves in one chart.
 
-use forebay_report::{Section, Unit};
+use forebay_config::Size;
+use forebay_report::Section;
 
 use super::document::{Document, elements, number};
 use crate::curve::lines;
-use crate::format::{count, percent};
+use crate::format::{count, of_accesses};
 
 /// One section for all curves; `None` if there are none.
 pub fn sections(curves: &[Document]) -> Option<Section> {
@@ -30,9 +31,9 @@ pub fn sections(curves: &[Document]) -> Option<Section> {
         }
         let accesses = curve.number("/accesses");
         facts.push((named("block accesses"), count(accesses as u64)));
-        let writes = percent(curve.number("/writes") / accesses);
+        let writes = of_accesses(curve.number("/writes") as u64, accesses as u64);
         facts.push((named("share of writes"), writes));
-        let distinct = Unit::Bytes.show(curve.number("/distinct_blocks") * block_bytes);
+        let distinct = Size((curve.number("/distinct_blocks") * block_bytes) as u64).to_string();
         facts.push((named("distinct data"), distinct));
     }
     let figure = lines.figure().caption(

@@ -53,16 +53,43 @@ impl Division<'_> {
         let options = self.answer.problem.options();
         let Sizes { dram_bytes, flash_bytes } = options.sizes;
         let bytes = |bytes: u64| Unit::Bytes.show(bytes as f64);
-        let divided = |all: u64, unit: u64| format!("{} in units of {}", bytes(all), bytes(unit));
+        let question = self.answer.question;
+        let divided = |all: u64, unit: u64, asked: u64, option: &str| {
+            let is_chosen = asked == 0 && unit > question.block_size.bytes();
+            let why = match question.search {
+                Search::Exact if is_chosen => format!(
+                    ", the smallest with which the search takes about half a second (set with \
+                     {option})"
+                ),
+                _ => String::new(),
+            };
+            format!("{} in units of {}{why}", bytes(all), bytes(unit))
+        };
         let mut facts = vec![
             ("requests", count(self.answer.workload.profile.requests)),
             ("volumes", self.answer.workload.known.volumes.len().to_string()),
         ];
         if dram_bytes > 0 {
-            facts.push(("memory", divided(dram_bytes, options.units.dram_bytes)));
+            facts.push((
+                "memory",
+                divided(
+                    dram_bytes,
+                    options.units.dram_bytes,
+                    question.units.dram_bytes,
+                    "--dram-unit",
+                ),
+            ));
         }
         if flash_bytes > 0 {
-            facts.push(("flash", divided(flash_bytes, options.units.flash_bytes)));
+            facts.push((
+                "flash",
+                divided(
+                    flash_bytes,
+                    options.units.flash_bytes,
+                    question.units.flash_bytes,
+                    "--unit",
+                ),
+            ));
         }
         facts.extend([
             ("goal", format!("{}: {}", self.answer.question.goal.name(), self.objective_name())),
@@ -133,7 +160,7 @@ impl Division<'_> {
             .number_if(simulates, "simulated", |division| objective(division, 1))
             .table();
         match self.answer.bound().filter(|_| self.answer.iterated.is_none()) {
-            Some(bound) => table.row(["bound for finer units".to_string(), self.show(bound)]),
+            Some(bound) => table.row(["no division can beat".to_string(), self.show(bound)]),
             None => table,
         }
     }

@@ -6,7 +6,7 @@ use forebay_report::{
     Axis, BudgetChart, BudgetPoint, Figure, HeatMap, Lines, Report, Section, Shape, Unit,
 };
 
-use super::text::{Choices, advice, facts};
+use super::text::{Choices, advice};
 
 /// Number of points of a curve over the size of tier 1.
 const CURVE_POINTS: usize = 1000;
@@ -15,7 +15,7 @@ const CURVES_MAX: usize = 4;
 
 impl Choices<'_> {
     pub(super) fn report(&self) -> Report {
-        let overview = Section::new("The workload").facts(facts(&self.answer.basis));
+        let overview = Section::new("The workload").facts(self.facts());
         let mut report = Report::new("Which tiers to buy").subtitle(&self.files).section(overview);
         for (index, plan) in self.answer.plans.iter().enumerate() {
             report = report.section(self.budget_section(plan, index < CURVES_MAX));

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use forebay_analysis::Columns;
 use forebay_analysis::plan::study::{Answer, Document, OfCombination, OfPolicy};
+use forebay_config::Size;
 use forebay_plan::{Class, StudySummary};
 use forebay_report::{Axis, Bars, Figure, Report, Section, Table, Unit};
 use serde::Serialize;
@@ -76,16 +77,28 @@ pub fn sections(document: &Document) -> Vec<Section> {
 }
 
 fn traces_table(document: &Document) -> Table {
-    let shares = |policies: &[StudySummary], at: usize| {
-        policies.get(at).map_or_else(String::new, |s| classes(s).join(", "))
-    };
-    Table::from_items(&document.traces)
+    let policies = document.policies.iter().enumerate();
+    let columns = policies.flat_map(|(at, of)| {
+        CLASSES.iter().enumerate().map(move |(class, kind)| {
+            let name = match class {
+                0 => format!("{}: {}", of.policy, kind.name()),
+                _ => kind.name().to_owned(),
+            };
+            (at, class, name)
+        })
+    });
+    let table = Table::from_items(&document.traces)
         .column("trace", |t| t.trace.clone())
         .number("block accesses", |t| count(t.accesses))
-        .number("distinct data", |t| Unit::Bytes.show(t.footprint_bytes as f64))
-        .number("all in DRAM", |t| Unit::Dollars.show(t.full_cost_usd))
-        .number("single, pyramidal, non-pyramidal: write-through", |t| shares(&t.policies, 0))
-        .number("write-back", |t| shares(&t.policies, 1))
+        .number("distinct data", |t| Size(t.footprint_bytes).to_string())
+        .number("all in DRAM", |t| Unit::Dollars.show(t.full_cost_usd));
+    let share = |policies: &[StudySummary], at: usize, class: usize| {
+        policies.get(at).map_or_else(String::new, |s| classes(s)[class].clone())
+    };
+    columns
+        .fold(table, |table, (at, class, name)| {
+            table.number(&name, |t| share(&t.policies, at, class))
+        })
         .number("search", |t| format!("{:.2} s", t.search_s))
         .table()
 }

@@ -5,23 +5,27 @@ use std::io::Write;
 
 use forebay_analysis::Columns;
 use forebay_analysis::plan::{Answer, Basis, Front};
+use forebay_config::Size;
 use forebay_plan::{
     Choice, HitCounts, JudgedBy, Metadata, Method, Plan, Purchase, WritePolicy, fastest,
 };
 use forebay_report::{Report, Table, Unit};
 use serde::Serialize;
 
-use crate::format::{count, counted, percent};
+use crate::format::{count, counted, grouped, of_accesses, percent};
 use crate::{Part, Shown, write_facts, write_parts};
 
 /// Maximum number of plans of a front in the text.
-const PARETO_ROWS: usize = 60;
+const PARETO_ROWS: usize = 20;
 /// The column heading of the plan with which a choice is compared.
 pub const SINGLE: &str = "tier 1 alone, at most this cost";
-/// Explains which cache the hits refer to.
-const HITS: &str = "those of one ideal LRU list. The slots layout (the default) gets nearly as \
-                    many, the log layout fewer. To count the hits of Forebay's own cache, use \
-                    --evaluate simulate";
+/// The name of the fact that says which hits the formulas count.
+const HITS_ASSUMED: &str = "hits assumed";
+/// Which hits the formulas count.
+const HITS: &str = "those of one ideal LRU list";
+/// How these hits differ from those of Forebay's own cache, and how to count the latter.
+const OWN_HITS: &str = "The slots layout (the default) gets nearly as many, the log layout fewer. \
+                        To count the hits of Forebay's own cache, use --evaluate simulate";
 
 /// A plan, and the parts of it to show.
 pub struct Choices<'a> {
@@ -66,12 +70,30 @@ impl Shown for Choices<'_> {
                 parts.extend(self.front_parts(front));
             }
         }
-        write_facts(&facts(&self.answer.basis), out)?;
+        write_facts(&self.facts(), out)?;
         write_parts(&parts, out)
     }
 }
 
 impl Choices<'_> {
+    /// Facts about the workload, the planning options, and how hits are counted.
+    pub(super) fn facts(&self) -> Vec<(String, String)> {
+        let mut facts = facts(&self.answer.basis);
+        if self.answer.judged_by != JudgedBy::Analytic {
+            let own = facts.iter().position(|(name, _)| name == HITS_ASSUMED);
+            let choices = self.answer.plans.iter().flat_map(|plan| &plan.choices);
+            let mut by_formula = choices.filter(|c| c.purchase.judged_by == JudgedBy::Analytic);
+            match own {
+                Some(at) if by_formula.next().is_some() => {
+                    facts[at].1 = format!("for choices without *, {HITS}");
+                }
+                Some(at) => drop(facts.remove(at)),
+                None => {}
+            }
+        }
+        facts
+    }
+
     /// The choices of one plan in front of one backing store, and remarks on them.
     fn plan_parts(&self, plan: &Plan, backing: &str) -> Vec<Part> {
         let mut parts = Vec::new();
@@ -95,7 +117,7 @@ impl Choices<'_> {
     fn front_parts(&self, front: &Front) -> [Part; 2] {
         let (table, shown, fastest) = self.pareto_table(front);
         let thinned = match shown < fastest {
-            true => format!(" ({shown} of {fastest})"),
+            true => format!(" ({shown} of {fastest}; {} left out)", fastest - shown),
             false => String::new(),
         };
         let grid = match front.is_exact {
@@ -142,7 +164,7 @@ impl Choices<'_> {
             .column("buy", |row| tier_names(row.tiers.iter().map(|t| (t.device, t.bytes))))
             .number("mean latency", |row| Unit::Micros.show(row.mean_latency_us))
             .number("p99", |row| Unit::Micros.show(row.p99_latency_us))
-            .number("drive writes/day", |row| known(row.drive_writes_per_day, two_digits))
+            .number("drive writes/day", |row| known(row.drive_writes_per_day, times))
             .number("flash writes/day", |row| known(row.flash_bytes_written_per_day, bytes))
             .table();
         (table, shown, there)
@@ -225,17 +247,19 @@ impl Choices<'_> {
             counted(plan.evaluations, "size"),
             match self.answer.basis.options.method {
                 Method::Cydonia(_) if self.answer.judged_by != JudgedBy::Analytic => {
-                    self.how_judged()
+                    format!("{}, not counting single tiers", self.how_judged())
                 }
-                _ => "evaluated by formula",
+                _ => "evaluated by formula".to_owned(),
             },
             match judged(plan) {
                 0 => String::new(),
                 n => format!(
-                    "; the first {} {}, marked *, as are their single tiers (a p99 marked * is \
-                     that of requests; every other p99 is that of block accesses)",
-                    if n == 1 { "choice".to_owned() } else { format!("{n} choices") },
-                    self.how_judged()
+                    "; the first {} {}, as were the single tiers in the same {}: * marks their \
+                     latencies (a p99 marked * is that of requests; every other p99 is that of \
+                     block accesses)",
+                    if n == 1 { "choice was".to_owned() } else { format!("{n} choices were") },
+                    self.how_judged(),
+                    if n == 1 { "row" } else { "rows" }
                 ),
             }
         )
@@ -267,7 +291,7 @@ impl Choices<'_> {
                 .number("flash writes/day", |c| {
                     known(c.purchase.flash_bytes_written_per_day, bytes)
                 })
-                .number("drive writes/day", |c| known(c.purchase.drive_writes_per_day, two_digits))
+                .number("drive writes/day", |c| known(c.purchase.drive_writes_per_day, times))
                 .table(),
         )
     }
@@ -279,17 +303,17 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
     let accesses = p.reads() + p.writes();
     let block = options.cost.block_size;
     let dram = basis.catalogue.reference_device().map_or("memory", |d| d.name.as_str());
-    let shown = |blocks: u64| Unit::Bytes.show((blocks * block.bytes()) as f64);
+    let shown = |blocks: u64| Size(blocks * block.bytes()).to_string();
     let mut facts = vec![
         ("requests".to_string(), count(p.requests())),
         ("block accesses".into(), count(accesses)),
-        ("share of writes".into(), percent(p.writes() as f64 / accesses.max(1) as f64)),
+        ("share of writes".into(), of_accesses(p.writes(), accesses)),
         ("distinct data".into(), shown(p.footprint_blocks())),
         ("all reuses fit in".into(), shown(p.useful_blocks())),
         (format!("all in {dram}"), Unit::Dollars.show(basis.full_usd)),
         ("write policy".into(), options.policy.name().into()),
         ("search".into(), options.method.name().into()),
-        ("hits assumed".into(), HITS.into()),
+        (HITS_ASSUMED.into(), format!("{HITS}. {OWN_HITS}")),
     ];
     if let Some(limit) = options.wear_max {
         let known = p.duration() > forebay_block::Nanos(0);
@@ -340,9 +364,9 @@ fn bytes(value: f64) -> String {
     Unit::Bytes.show(value)
 }
 
-/// Formats a multiple of the rated endurance: `0.35`, `3,400`.
-pub fn times(used: f64) -> String {
-    if used < 10.0 { format!("{used:.2}") } else { count(used.round() as u64) }
+/// Formats a ratio, such as a multiple of the rated endurance: `0.35`, `48`, `3,408`.
+pub fn times(ratio: f64) -> String {
+    if ratio < 10.0 { format!("{ratio:.2}") } else { grouped(ratio.round() as u64) }
 }
 
 /// At most `most` of the `points`, evenly spaced by index, including the first and the last.
@@ -434,8 +458,11 @@ pub fn advice(choice: &Choice) -> Option<String> {
                 _ => ("lower tiers", "are", format!("{} on average", below.join(" and "))),
             };
             let verdict = if b.second_tier_is_cheaper { "cheaper" } else { "more expensive" };
+            // The formulas compare a latency of their own, which is not that of the table.
+            let by =
+                if p.judged_by == JudgedBy::Analytic { "" } else { "According to the formulas, " };
             format!(
-                "{first} alone would need {} to be as fast as the first choice. The {what} {is} \
+                "{by}{first} alone would need {} to be as fast as the first choice. The {what} {is} \
                  {verdict}: a byte of {first} costs {:.2} times as much as a byte of {one}; at \
                  {:.2} times as much, the two solutions would cost the same.",
                 Unit::Bytes.show(b.single_tier_bytes as f64),
@@ -447,8 +474,9 @@ pub fn advice(choice: &Choice) -> Option<String> {
     };
     if let Some(used) = p.endurance_used.filter(|&used| used > 1.0) {
         text += &format!(
-            " The flash of the first choice would receive {used:.1} times its rated writes, and \
-             would wear out early."
+            " The flash of the first choice would receive {} times its rated writes, and would \
+             wear out early.",
+            times(used)
         );
     }
     (!text.is_empty()).then(|| text.trim_start().to_string())

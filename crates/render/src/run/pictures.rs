@@ -6,6 +6,7 @@ use forebay_results::{Components, LatencyHistogram};
 
 use super::document::Document;
 use super::text::facts;
+use crate::latency_table::OTHER;
 
 /// The page.
 pub fn report(document: &Document) -> Report {
@@ -30,7 +31,7 @@ fn percentiles(document: &Document) -> Figure {
         }
     }
     if latency.other.count() > 0 {
-        figure = figure.series("trims, write-zeroes, flushes", points(&latency.other));
+        figure = figure.series(OTHER, points(&latency.other));
     }
     figure.figure().caption("Measured from sending a request to receiving its reply.")
 }

@@ -8,7 +8,7 @@ use forebay_results::{CacheResult, Components};
 use super::document::Document;
 use crate::Facts;
 use crate::format::{count, counted, percent};
-use crate::latency_table::latencies;
+use crate::latency_table::{kinds, latencies};
 
 /// The text below the facts.
 pub fn text(document: &Document) -> String {
@@ -144,17 +144,11 @@ fn cache_facts(cache: &CacheResult) -> Facts {
 }
 
 fn latency_table(document: &Document) -> String {
-    let run = &document.result.run;
-    let response = document.result.response_us.as_ref().filter(|r| r.max > 0.0);
-    let all = [
-        ("reads", run.reads, &run.latency_us.read),
-        ("writes", run.writes, &run.latency_us.write),
-        ("all", run.requests, &run.latency_us.all),
-    ];
-    let rows = all.into_iter().filter(|row| row.1 > 0).map(|(name, _, l)| (name, l));
+    let response = document.result.response_us.filter(|r| r.max > 0.0);
+    let rows = kinds(&document.result.run).into_iter();
     let rows = Table::from_items(rows.chain(response.map(|r| ("from due time", r))))
         .column("latency", |row| row.0.to_owned());
-    let mut text = latencies(rows, micros, |row| row.1).to_text();
+    let mut text = latencies(rows, micros, |row| &row.1).to_text();
     let components = document.result.component_latency_us.iter().flat_map(Components::named);
     let devices: Vec<_> = components.collect();
     if !devices.is_empty() {

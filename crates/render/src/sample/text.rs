@@ -6,7 +6,7 @@ use forebay_analysis::Columns;
 use forebay_analysis::sample::{Answer, Candidate, Sampled, mean};
 use forebay_config::Size;
 use forebay_report::{Report, Table};
-use forebay_trace::PAGE_BYTES;
+use forebay_trace::{FeatureError, PAGE_BYTES};
 use serde::Serialize;
 
 use super::pictures::sections;
@@ -64,21 +64,43 @@ fn of_sample(sample: &Sampled, trace_requests: u64) -> String {
     }
     let features = Table::from_items(&sample.features)
         .column("feature", |f| f.name.clone())
+        .column("unit", |f| unit(&f.name).to_owned())
         .number("trace", |f| figure(f.full))
         .number("sample", |f| figure(f.sample))
         .number("error", |f| percent(f.error));
     text += &format!("\n{}\n", features.to_text());
     let h = sample.hit_ratio_error;
     text += &format!(
-        "mean error of the features {}, of their quantiles {}\nmean hit-ratio error over the cache \
-         sizes: {} for reads, {} for writes, {} for both\n",
+        "mean error of the features {}{}, of their quantiles {}\nmean hit-ratio error over the \
+         cache sizes: {} for reads, {} for writes, {} for both\n",
         percent(sample.mean_error),
+        without_rare(&sample.features),
         percent(mean(&sample.quantiles)),
         percent(h.read),
         percent(h.write),
         percent(h.all),
     );
     text
+}
+
+/// The unit of a feature.
+fn unit(feature: &str) -> &'static str {
+    match feature.split_once('_') {
+        Some((_, "size" | "misalignment")) => "bytes",
+        Some((_, "iat_us")) => "µs",
+        _ => "",
+    }
+}
+
+/// The mean error without mean misalignments below one byte, in parentheses; empty if these have no
+/// error. A few requests cause such a misalignment, so almost every sample is far off.
+fn without_rare(features: &[FeatureError]) -> String {
+    let is_rare = |f: &&FeatureError| f.name.ends_with("_misalignment") && f.full < 1.0;
+    if !features.iter().filter(is_rare).any(|f| f.error > 0.0) {
+        return String::new();
+    }
+    let others: Vec<FeatureError> = features.iter().filter(|f| !is_rare(f)).cloned().collect();
+    format!(" ({} without misalignments below one byte)", percent(mean(&others)))
 }
 
 fn text(answer: &Answer) -> String {
@@ -120,4 +142,23 @@ fn text(answer: &Answer) -> String {
         text += &format!("\nSamples of the same rate:\n{}", table.to_text());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misalignment_that_few_requests_cause_is_left_out_of_a_second_mean() {
+        let features = |misalignment: f64| {
+            let sizes = FeatureError::new("read_size", 100.0, 98.0);
+            [sizes, FeatureError::new("read_misalignment", misalignment, 0.0)]
+        };
+        assert_eq!(without_rare(&features(0.07)), " (2.0 % without misalignments below one byte)");
+        for no_exception in [0.0, 512.0] {
+            assert_eq!(without_rare(&features(no_exception)), "");
+        }
+        let units = ["read_size", "write_misalignment", "read_iat_us", "write_ratio"].map(unit);
+        assert_eq!(units, ["bytes", "bytes", "µs", ""]);
+    }
 }

@@ -5,6 +5,7 @@ use forebay_report::{Axis, Lines, Percentiles, Report, Section, Unit};
 use forebay_simulate::Row;
 
 use super::text::{devices, facts, requests, volumes};
+use crate::latency_table::OTHER;
 use crate::run;
 
 /// A name, and the value of a row that is drawn under this name.
@@ -45,7 +46,7 @@ pub(super) fn report(answer: &Answer) -> Report {
 
 fn percentiles(answer: &Answer) -> Percentiles {
     let l = &answer.result.run.latency_us;
-    [("reads", &l.read), ("writes", &l.write)]
+    [("reads", &l.read), ("writes", &l.write), (OTHER, &l.other)]
         .into_iter()
         .filter(|(_, l)| l.max > 0.0)
         .fold(Percentiles::new("Latency"), |figure, (name, l)| figure.series(name, l.quantiles()))

@@ -8,7 +8,7 @@ use forebay_simulate::{AfterOutages, Overload};
 
 use crate::Facts;
 use crate::format::{count, percent};
-use crate::latency_table::latencies;
+use crate::latency_table::{kinds, latencies};
 
 pub(super) fn facts(answer: &Answer) -> Facts {
     let (result, run) = (&answer.result, &answer.result.run);
@@ -17,9 +17,12 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     let accesses = hits + cache.misses.sum();
     let share = |n: ReadWrite| percent(n.sum() as f64 / accesses.max(1) as f64);
     let bytes = |n: u64| Size(n).to_string();
+    let other = if run.reads + run.writes < run.requests { ", which include flushes" } else { "" };
+    let reads = percent(run.reads as f64 / run.requests.max(1) as f64);
+    let share_of_reads = format!("{reads} of the requests{other}");
     let mut facts = vec![
         ("requests", count(run.requests)),
-        ("share of reads", percent(run.reads as f64 / run.requests.max(1) as f64)),
+        ("share of reads", share_of_reads),
         ("pacing", result.pacing.to_owned()),
     ];
     if answer.is_timed() {
@@ -113,12 +116,8 @@ fn assumptions(answer: &Answer) -> Facts {
 }
 
 pub(super) fn requests(answer: &Answer) -> Table {
-    let l = &answer.result.run.latency_us;
-    let rows = [("reads", &l.read), ("writes", &l.write), ("all", &l.all)];
-    latencies(Table::from_items(rows).column("latency", |row| row.0.to_owned()), micros, |row| {
-        row.1
-    })
-    .table()
+    let rows = Table::from_items(kinds(&answer.result.run));
+    latencies(rows.column("latency", |row| row.0.to_owned()), micros, |row| &row.1).table()
 }
 
 pub(super) fn devices(answer: &Answer) -> Table {
