@@ -105,7 +105,8 @@ impl CliError {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.earlier.iter().try_for_each(|earlier| writeln!(f, "{earlier}"))?;
-        write!(f, "forebay: {}", self.what)?;
+        // A configuration may have several problems, one per line.
+        write!(f, "forebay: {}", self.what.replace('\n', "\nforebay: "))?;
         if let Some(kept) = &self.kept {
             write!(f, "\n  kept: {kept}")?;
         }
@@ -147,6 +148,12 @@ mod tests {
         );
         assert_eq!(error.exit_code(), ExitCode::from(1));
         assert_eq!(CliError::usage("x").exit_code(), ExitCode::from(2));
+    }
+
+    #[test]
+    fn every_problem_of_a_configuration_says_which_program_reports_it() {
+        let error = CliError::usage("f.toml:1: a\nf.toml:2: b").next("c");
+        assert_eq!(error.to_string(), "forebay: f.toml:1: a\nforebay: f.toml:2: b\n  next: c");
     }
 
     #[test]

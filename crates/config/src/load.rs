@@ -46,11 +46,16 @@ fn read(text: &str) -> Result<Config, Vec<Problem>> {
     let lines = Lines(text);
     let document = DeTable::parse(text).map_err(|e| {
         let line = e.span().map(|span| lines.line_of(&span));
-        vec![Problem { key: String::new(), line, message: e.message().to_string() }]
+        vec![Problem { line, ..Problem::new("", not_toml(e.message())) }]
     })?;
+    let document = document.get_ref();
+    let named = |problem: Problem| Problem { volume: volume_name(document, &problem), ..problem };
     let mut problems = Vec::new();
-    check_keys(document.get_ref(), Config::TABLE.keys, "", &mut |key, span, message| {
-        problems.push(Problem { key, line: Some(lines.line_of(&span)), message });
+    check_keys(document, Config::TABLE.keys, "", &mut |key, span, message| {
+        problems.push(named(Problem {
+            line: Some(lines.line_of(&span)),
+            ..Problem::new(key, message)
+        }));
     });
     if !problems.is_empty() {
         problems.sort_by_key(|p| p.line);
@@ -59,22 +64,46 @@ fn read(text: &str) -> Result<Config, Vec<Problem>> {
     let config =
         toml::de::Deserializer::parse(text).and_then(Config::deserialize).map_err(|e| {
             let span = e.span();
-            let key =
-                span.as_ref().map(|span| key_at(document.get_ref(), span)).unwrap_or_default();
+            let key = span.as_ref().map(|span| key_at(document, span)).unwrap_or_default();
             let line = span.map(|span| lines.line_of(&span));
-            vec![Problem { key, line, message: e.message().to_string() }]
+            vec![named(Problem { line, ..Problem::new(key, e.message()) })]
         })?;
-    config.check().map_err(|mut problems| {
-        for problem in &mut problems {
-            let span = span_of(document.get_ref(), &problem.key);
-            problem.line = span.map(|span| lines.line_of(&span));
-        }
-        problems
+    config.check().map_err(|problems| {
+        let placed = problems.into_iter().map(|problem| {
+            let line = span_of(document, &problem.key).map(|span| lines.line_of(&span));
+            named(Problem { line, ..problem })
+        });
+        placed.collect::<Vec<_>>()
     })?;
     Ok(config)
 }
 
-/// Reports unknown keys and missing keys.
+/// What is wrong with a file that is not TOML. The parser describes a missing quote in terms of its
+/// grammar.
+fn not_toml(message: &str) -> String {
+    match message {
+        "invalid basic string, expected `\"`"
+        | "invalid multi-line basic string, expected `\"`" => {
+            "this text has no closing quote (`\"`)".to_owned()
+        }
+        "invalid literal string, expected `'`"
+        | "invalid multi-line literal string, expected `'`" => {
+            "this text has no closing quote (`'`)".to_owned()
+        }
+        _ => message.strip_suffix(", expected literal string").unwrap_or(message).to_owned(),
+    }
+}
+
+/// The name of the volume whose table contains the problem.
+fn volume_name(document: &DeTable<'_>, problem: &Problem) -> Option<String> {
+    let (number, _) = problem.in_volume()?;
+    let (_, volumes) = document.iter().find(|(key, _)| key.get_ref() == "volume")?;
+    let volume = volumes.get_ref().as_array()?.get(number)?.get_ref().as_table()?;
+    let (_, name) = volume.iter().find(|(key, _)| key.get_ref() == "name")?;
+    Some(name.get_ref().as_str()?.to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Reports unknown keys, missing keys and values of the wrong kind.
 fn check_keys(
     table: &DeTable<'_>,
     known: &[Key],
@@ -96,6 +125,13 @@ fn check_keys(
         // Otherwise, serde would assign the items of a list to the keys, in order.
         if let Some((path, message)) = not_a_table(&path, value, key.nested) {
             report(path, name.span(), message);
+            continue;
+        }
+        if let (Nested::None, Err(error)) = (key.nested, (key.check)(value.clone())) {
+            let span = error.span().unwrap_or_else(|| value.span());
+            // The wrong value may be in a table without declared keys.
+            let inner = value.get_ref().as_table().map(|table| key_at(table, &span));
+            report(join(&path, &inner.unwrap_or_default()), span, error.message().to_owned());
             continue;
         }
         for (path, span, table, keys) in nested(&path, name.span(), value, key.nested) {

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use forebay_names::nearest;
 use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
 
 use crate::{Address, FileMode, Size, TimeSpan};
 
@@ -27,6 +29,8 @@ pub struct Key {
     pub choices: &'static [Choice],
     /// The keys in the table, if the value is a table.
     pub nested: Nested,
+    /// Checks a value of the key.
+    pub(crate) check: for<'a> fn(Spanned<DeValue<'a>>) -> Result<(), toml::de::Error>,
 }
 
 impl Key {
@@ -167,6 +171,13 @@ pub(crate) fn literal<T: for<'de> Deserialize<'de>>(toml: &str) -> T {
         .unwrap_or_else(|error| panic!("default `{toml}` is not valid: {error}"))
 }
 
+/// Checks that a TOML value is a valid `T`.
+pub(crate) fn check<T: for<'de> Deserialize<'de>>(
+    value: Spanned<DeValue<'_>>,
+) -> Result<(), toml::de::Error> {
+    T::deserialize(ValueDeserializer::from(value)).map(drop)
+}
+
 /// Declares a table: `key: Type = default;`. The default is TOML, or `required`, or `unset` for an
 /// `Option`.
 macro_rules! section {
@@ -196,6 +207,7 @@ macro_rules! section {
                     default: stringify!($default),
                     choices: <$type as $crate::schema::Value>::CHOICES,
                     nested: <$type as $crate::schema::Value>::NESTED,
+                    check: $crate::schema::check::<$type>,
                 },)*],
             };
         }

@@ -1,6 +1,8 @@
 //! Goal: every error in a configuration is rejected with its key, its line and a solution. Method:
 //! one file per mistake, and mutations of a file that uses every section.
 
+use std::path::Path;
+
 use forebay_config::Config;
 
 /// A configuration that uses every section.
@@ -91,6 +93,9 @@ type Case = (&'static str, &'static str, usize, &'static str, &'static str);
 const CASES: &[Case] = &[
     // Not TOML, or values of the wrong type.
     ("syntax", "[cache]\ndram = = 1", 2, "", ""),
+    ("an open quote", "[cache]\ndram = \"1GiB\n", 2, "", "this text has no closing quote (`\"`)"),
+    ("an open single quote", "[cache]\ndram = '1GiB\n", 2, "", "no closing quote (`'`)"),
+    ("a text without quotes", "[cache]\ndram = 1GiB\n", 2, "", "values must be quoted"),
     ("twice", "[cache]\ndram = '1GiB'\ndram = '2GiB'", 3, "", "duplicate"),
     ("a section that is a value", "cache = 3", 1, "cache", "expected a table: write [cache]"),
     ("a section that is a list", "cache = ['4KiB', '2MiB']", 1, "cache", "expected a table"),
@@ -448,6 +453,41 @@ fn all_mistakes_are_reported_together_in_the_order_of_the_file() {
 }
 
 #[test]
+fn an_unknown_key_does_not_hide_a_wrong_value() {
+    let file = "[[volume]]\nname = \"a\"\nbacking = \"x\"\nsiez = 1\n[cache]\n\
+                write_policy = \"writeback\"\nblock_size = true\n[replacement]\n\
+                parameters = { a = 1, b = -1 }\n";
+    let error = Config::from_toml(file).unwrap_err();
+    let found: Vec<_> = error.problems.iter().map(|p| (p.line.unwrap(), p.key.as_str())).collect();
+    let expected = [
+        (4, "volume.0.siez"),
+        (6, "cache.write_policy"),
+        (7, "cache.block_size"),
+        (9, "replacement.parameters.b"),
+    ];
+    assert_eq!(found, expected, "{error}");
+    assert!(error.to_string().contains("closest name is `write-back`"), "{error}");
+}
+
+#[test]
+fn an_error_says_which_volume_it_is_about() {
+    let says = |file: &str| Config::from_toml(file).unwrap_err().to_string();
+    assert_eq!(
+        says("[[volume]]\nname = \"a\""),
+        "configuration:1: the first [[volume]] (name \"a\"): `backing` is missing"
+    );
+    assert_eq!(
+        says("[[volume]]\nbacking = \"x\""),
+        "configuration:1: the first [[volume]]: `name` is missing"
+    );
+    let one = |n: usize| format!("[[volume]]\nname = \"v{n}\"\nbacking = \"x{n}\"\n");
+    let four: String = (1..=4).map(one).collect();
+    let text = says(&format!("{four}priority = 0\n"));
+    let place = "configuration:13: priority in [[volume]] number 4 (name \"v4\"): must be from";
+    assert!(text.starts_with(place), "{text}");
+}
+
+#[test]
 fn an_error_names_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("forebay.toml");
@@ -460,8 +500,9 @@ fn an_error_names_the_file() {
 
 #[test]
 fn a_configuration_without_volumes_can_be_simulated_but_not_served() {
-    let error = Config::default().check_volumes().unwrap_err();
-    assert!(error.to_string().contains("[[volume]]"), "{error}");
+    let error = Config::default().check_volumes().unwrap_err().in_file(Path::new("f.toml"));
+    let text = error.to_string();
+    assert!(text.starts_with("f.toml: there is nothing to serve: add a [[volume]]"), "{text}");
 }
 
 /// Removes, doubles or replaces every byte of the full file in turn. Parsing must not panic, and an

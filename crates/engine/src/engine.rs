@@ -421,8 +421,9 @@ impl Engine {
             self.notices.push(EngineNotice::Older { volume, path, which });
         }
         for &(volume, former) in report.iter().flat_map(|r| &r.resized) {
-            let volume = stores[volume].name.clone();
-            self.notices.push(EngineNotice::Resized { volume, former });
+            let store = &stores[volume];
+            let (volume, size) = (store.name.clone(), store.size_bytes);
+            self.notices.push(EngineNotice::Resized { volume, former, size });
         }
         drop(stores);
         self.recovery = report;

@@ -430,8 +430,9 @@ pub enum EngineError {
     },
     /// The device of the flash tier has been truncated.
     #[error(
-        "the flash tier {} is truncated: it needs {needed} bytes, but the device has only {size}; \
-         nothing was written", path.display()
+        "the flash tier {} is truncated: it needs {}, but the device has only {}; nothing was \
+         written",
+        path.display(), distinct_sizes(*needed, *size)[0], distinct_sizes(*needed, *size)[1]
     )]
     FlashCut {
         /// The device or file.
@@ -598,7 +599,7 @@ pub enum EngineError {
         holds: &'static str,
     },
     /// The flash device cannot be used with this geometry.
-    #[error("the flash tier {}: {error}", path.display())]
+    #[error("{}: {error}", path.display())]
     Geometry {
         /// The device.
         path: PathBuf,

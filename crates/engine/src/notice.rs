@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use forebay_config::distinct_sizes;
 use forebay_device::file::Notice;
-use forebay_flash::Older;
+use forebay_flash::{Older, TierId};
 
 /// A notice about an engine for the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,6 +51,18 @@ pub enum EngineNotice {
         volume: String,
         /// Its former size in bytes.
         former: u64,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// A new flash tier was created for stores that were last served with another one. Nothing is
+    /// dirty on that one.
+    NewTier {
+        /// The new tier.
+        path: PathBuf,
+        /// The other tier.
+        former: TierId,
+        /// Names of the volumes.
+        volumes: Vec<String>,
     },
     /// A backing store was an older copy of itself, and the missing data were written to it from
     /// flash.
@@ -112,18 +124,30 @@ impl fmt::Display for EngineNotice {
                  data on the flash tier was dropped",
                 path.display()
             ),
-            EngineNotice::Resized { volume, former } => write!(
+            EngineNotice::Resized { volume, former, size } => write!(
                 f,
-                "volume {volume} was {former} bytes long and now has a different size; its clean \
-                 cached data was dropped, because data of the store beyond the smaller size may \
-                 have changed"
+                "the size of volume {volume} has changed from {} to {}; its clean cached data was \
+                 dropped, because data of the store beyond the smaller size may have changed",
+                distinct_sizes(*former, *size)[0],
+                distinct_sizes(*former, *size)[1]
+            ),
+            EngineNotice::NewTier { path, former, volumes } => write!(
+                f,
+                "{}: created a new, empty flash tier. {} last served with the flash tier {}, whose \
+                 blocks are now out of date; no data was lost, because none of them was dirty",
+                path.display(),
+                match &volumes[..] {
+                    [one] => format!("Volume {one} was"),
+                    all => format!("Volumes {} were", all.join(", ")),
+                },
+                uuid(former)
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(
                 f,
                 "volume {volume}: {} was older than the flash tier, which still held all the data \
                  that the store lacked; wrote {blocks} block{} to the store again",
                 path.display(),
-                if *blocks == 1 { " was" } else { "s were" }
+                if *blocks == 1 { "" } else { "s" }
             ),
             EngineNotice::Memory { wanted, available } => write!(
                 f,
@@ -132,6 +156,55 @@ impl fmt::Display for EngineNotice {
                 distinct_sizes(*wanted, *available)[0],
                 distinct_sizes(*wanted, *available)[1]
             ),
+        }
+    }
+}
+
+/// Formats the UUID of a tier.
+fn uuid(tier: &TierId) -> String {
+    let number = u128::from_be_bytes(*tier.bytes());
+    let part = |low: u32, bits: u32| number >> low & ((1 << bits) - 1);
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        part(96, 32),
+        part(80, 16),
+        part(64, 16),
+        part(48, 16),
+        part(0, 48)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_about_a_new_tier_names_the_former_one() {
+        let former =
+            TierId::new(*b"\0\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff");
+        let notice = |names: &[&str]| {
+            let volumes = names.iter().map(|&name| name.to_owned()).collect();
+            EngineNotice::NewTier { path: "/dev/x".into(), former, volumes }.to_string()
+        };
+        let one = "/dev/x: created a new, empty flash tier. Volume a was last served with the \
+                   flash tier 00112233-4455-6677-8899-aabbccddeeff, whose blocks are now out of \
+                   date; no data was lost, because none of them was dirty";
+        assert_eq!(notice(&["a"]), one);
+        assert!(notice(&["a", "b"]).contains("Volumes a, b were last served"));
+    }
+
+    #[test]
+    fn sizes_and_blocks_are_given_in_words() {
+        let resized =
+            EngineNotice::Resized { volume: "a".to_owned(), former: 1 << 20, size: 2 << 20 };
+        let says = "the size of volume a has changed from 1 MiB to 2 MiB; its clean cached data";
+        assert!(resized.to_string().starts_with(says), "{resized}");
+        for (blocks, says) in
+            [(1, "wrote 1 block to the store"), (2, "wrote 2 blocks to the store")]
+        {
+            let (volume, path) = ("a".to_owned(), "/dev/x".into());
+            let notice = EngineNotice::Completed { volume, path, blocks }.to_string();
+            assert!(notice.contains(says), "{notice}");
         }
     }
 }

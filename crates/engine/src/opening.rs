@@ -199,6 +199,11 @@ fn check(
     if let Some(available) = available_memory().filter(|&available| wanted > available) {
         notices.push(EngineNotice::Memory { wanted, available });
     }
+    if !options.format
+        && let (Open::Format { .. }, Some(tier)) = (&decision.start, &flash)
+    {
+        notices.extend(former_tiers(&stores, &tier.path));
+    }
     let Decision { start, numbers } = decision;
     let stores = by_number(stores, &numbers);
     let volumes = describe(&config, &stores, &numbers);
@@ -210,6 +215,31 @@ fn check(
         }));
     }
     Ok(Checked { stores, rest: StartParts { config, machine, flash, start, volumes, notices } })
+}
+
+/// Notices about a new flash tier, one for each tier with which stores were last served: its path
+/// may be mistyped. A tier whose formatting was cut short has served nothing.
+fn former_tiers(stores: &[Store], path: &Path) -> Vec<EngineNotice> {
+    let unborn = awaits_first_epoch(stores);
+    let mut notices: Vec<EngineNotice> = Vec::new();
+    for store in stores {
+        let header = store.head.kept_on_store().filter(|header| !header.released && !header.dirty);
+        let tier = header.and_then(|h| h.flash_uuid).filter(|&tier| Some(tier) != unborn);
+        let Some(tier) = tier else { continue };
+        let known = notices.iter_mut().find_map(|notice| match notice {
+            EngineNotice::NewTier { former, volumes, .. } if *former == tier => Some(volumes),
+            _ => None,
+        });
+        match known {
+            Some(volumes) => volumes.push(store.name.clone()),
+            None => notices.push(EngineNotice::NewTier {
+                path: path.to_owned(),
+                former: tier,
+                volumes: vec![store.name.clone()],
+            }),
+        }
+    }
+    notices
 }
 
 /// The stores in the order of their volumes' numbers.

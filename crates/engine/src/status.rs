@@ -174,7 +174,7 @@ pub struct Backing {
     pub traffic: forebay_results::Backing,
     /// Bytes zeroed.
     pub zero_bytes: u64,
-    /// Syncs.
+    /// Syncs, counted when they begin; `component_latency_us` has those that have ended.
     pub syncs: u64,
     /// Failed operations.
     pub errors: u64,

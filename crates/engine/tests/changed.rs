@@ -11,7 +11,7 @@ use forebay_block::{Flags, Op, Volume};
 use forebay_config::{BackingLayout, Config, Flash, FlashLayout, Size};
 use forebay_engine::{
     Engine, EngineError, EngineNotice, EngineOptions, HeaderError, StopMode, Submission,
-    inspect_backing, release_backing,
+    TierMismatch, inspect_backing, release_backing,
 };
 use forebay_flash::HeaderFields;
 
@@ -209,6 +209,46 @@ fn a_volume_made_larger_reads_what_its_store_has_behind_the_former_end() {
         assert_eq!(common::perform(&third, start(Op::Read), 0), 5, "layout {layout}");
         third.stop(StopMode::Destage, |_| {}).unwrap();
     }
+}
+
+/// A mistyped path creates a tier, which makes the former one useless.
+#[test]
+fn a_new_flash_tier_names_the_one_that_it_replaces() {
+    let directory = tempfile::tempdir().unwrap();
+    let new_tiers = |config: &Config| {
+        let engine = Engine::open(config, EngineOptions::default()).unwrap();
+        let of_tier = |notice: &EngineNotice| match notice {
+            EngineNotice::NewTier { path, former, volumes } => {
+                Some((path.clone(), *former, volumes.clone()))
+            }
+            _ => None,
+        };
+        let told: Vec<_> = engine.notices().iter().filter_map(of_tier).collect();
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        told
+    };
+    let first = config(directory.path(), FIRST);
+    assert!(new_tiers(&first).is_empty(), "nothing was served before");
+    assert!(new_tiers(&first).is_empty(), "the tier is not new");
+    let former = inspect_backing(&directory.path().join("a.img")).unwrap().flash_uuid.unwrap();
+    let mut mistyped = first.clone();
+    let path = directory.path().join("flsh.img");
+    mistyped.flash.as_mut().unwrap().path.clone_from(&path);
+    assert_eq!(new_tiers(&mistyped), [(path, former, vec!["a".to_owned()])]);
+    assert!(new_tiers(&mistyped).is_empty(), "it is said once");
+    let error = Engine::open(&first, EngineOptions::default()).unwrap_err();
+    let replaced = |e: &EngineError| match e {
+        EngineError::Bound { mismatch, .. } => {
+            matches!(mismatch, TierMismatch::UsedWithAnother { volume } if volume == "a")
+        }
+        _ => false,
+    };
+    assert!(replaced(&error), "{error}");
+    // The user formats it, and is told nothing that is known.
+    let format = EngineOptions { format: true, ..EngineOptions::default() };
+    let engine = Engine::open(&first, format).unwrap();
+    assert!(engine.notices().is_empty(), "{:?}", engine.notices());
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
 }
 
 #[test]

@@ -75,7 +75,8 @@ pub struct Recorded {
 pub(crate) struct RecordingStatus {
     /// The trace file.
     pub path: PathBuf,
-    /// Requests recorded so far.
+    /// Requests recorded so far. They are collected ten times a second and put in order of arrival, so this
+    /// is less than `requests` while clients are active.
     pub requests: u64,
     /// Why the recording failed, and which part of it was kept; null while it continues.
     pub failure: Option<String>,

@@ -4,7 +4,7 @@
 use forebay_config::Size;
 use forebay_device::file::OpenError;
 use forebay_device::nbd::NbdError;
-use forebay_engine::{DirtyLeft, EngineError, EngineNotice, Fault, HeaderError};
+use forebay_engine::{DirtyLeft, EngineError, EngineNotice, Fault, HeaderError, TierMismatch};
 use forebay_flash::LogError;
 
 /// The names that the flags of `forebay serve` have in the command that runs the engine.
@@ -40,6 +40,11 @@ pub fn explain_for(error: &EngineError, flags: &Flags) -> String {
 pub fn explain_notice(notice: &EngineNotice, flags: &Flags) -> String {
     match notice {
         EngineNotice::Formatted { .. } => format!("{notice} with {}", flags.format),
+        EngineNotice::NewTier { .. } => format!(
+            "{notice}. If you meant to use that tier, correct `path` in [flash], and format that \
+             tier with {}",
+            flags.format
+        ),
         _ => notice.to_string(),
     }
 }
@@ -138,6 +143,10 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             "If you want to use both, start once with {format}: it gives {other} a new identity \
              and formats the flash tier (refused while the tier holds dirty data)"
         ),
+        E::Bound { mismatch: TierMismatch::UsedWithAnother { .. }, .. } => format!(
+            "Use the tier with which the volume was last served; or format this one with {format} \
+             (refused while it holds dirty data)"
+        ),
         E::Bound { .. } => format!(
             "Serve it with its own stores, or format it with {format} (refused while it holds \
              dirty data)"
@@ -158,9 +167,10 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             "Restore the newer tier; or, with {format} --discard-dirty-data, serve the stores as \
              they are, without the data that only the flash tier held"
         ),
-        E::DirtyFlash { .. } => "Serve it as it is and stop with --destage, or discard the data \
-                                 with --discard-dirty-data"
-            .to_owned(),
+        E::DirtyFlash { .. } => format!(
+            "Start without {format} (if a store has changed since, with {drop_clean}), and stop \
+             with --destage; or discard the data with --discard-dirty-data"
+        ),
         E::Uncounted { .. } => "Discard the data with --discard-dirty-data".to_owned(),
         E::NotFlash { .. } => {
             format!("Use another device, or start with {format} to overwrite it")
@@ -307,7 +317,7 @@ mod tests {
     use std::path::PathBuf;
 
     use forebay_effect::IoError;
-    use forebay_engine::{EpochError, HeldVolume, TierMismatch, UncountedReason};
+    use forebay_engine::{EpochError, HeldVolume, UncountedReason};
 
     use super::*;
 
@@ -445,7 +455,16 @@ mod tests {
             ),
             (
                 E::DirtyFlash { path: path(), blocks: 3 },
-                "stop with --destage, or discard the data with --discard-dirty-data",
+                "Start without --format (if a store has changed since, with --drop-clean), and stop \
+                 with --destage; or discard the data with --discard-dirty-data",
+            ),
+            (
+                E::Bound {
+                    path: path(),
+                    mismatch: TierMismatch::UsedWithAnother { volume: volume() },
+                },
+                "Use the tier with which the volume was last served; or format this one with \
+                 --format (refused while it holds dirty data)",
             ),
             (
                 E::Uncounted { path: path(), why: UncountedReason::Damaged },
@@ -535,6 +554,10 @@ mod tests {
             EngineNotice::Formatted { path: path(), key: "size", formatted: 1, configured: 2 };
         let said = explain_notice(&size, &Flags::SERVE);
         assert!(said.ends_with("when you format the tier again with --format"), "{said}");
+        let former = forebay_flash::TierId::new([7; 16]);
+        let new = EngineNotice::NewTier { path: path(), former, volumes: vec![text()] };
+        let said = explain_notice(&new, &Flags::SERVE);
+        assert!(said.ends_with("`path` in [flash], and format that tier with --format"), "{said}");
         let said = explain_fault(&Fault::Suspended { volume: text(), why: IoError::Invalid });
         assert!(said.ends_with("Forebay retries every 5 seconds, and on `forebay ctl resume`"));
     }

@@ -186,7 +186,7 @@ struct Source {
 impl Source {
     fn load(&self) -> Result<Config, ConfigError> {
         let mut config = Config::load(&self.file)?;
-        config.check_volumes()?;
+        config.check_volumes().map_err(|error| error.in_file(&self.file))?;
         config.flush.on_stop = self.on_stop.unwrap_or(config.flush.on_stop);
         Ok(config)
     }

@@ -289,9 +289,9 @@ choice! {
 section! {
     /// How the work is distributed over processors.
     pub struct Workers {
-        /// Number of shards of the cache, 1 to 64. 0 means 1. Leave this key unset: more shards add no parallelism,
-        /// because one lock protects all of them. The key lets tests check that a cache with several shards loses
-        /// no data.
+        /// Number of shards of the cache, 1 to 64. 0 means 1. Each shard has its own part of memory and its own
+        /// replacement. Keep 1, except to measure what such a division costs in hits: more shards add no
+        /// parallelism, because one lock protects all of them.
         shards: u32 = 0;
         /// Maximum number of requests in progress; further requests wait outside the cache.
         requests_max: u32 = 1024;

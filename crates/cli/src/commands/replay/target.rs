@@ -248,7 +248,7 @@ impl Opened {
         ctx: &Context,
     ) -> Result<Opened, CliError> {
         let config = load_config(file)?;
-        config.check_volumes().map_err(CliError::usage)?;
+        config.check_volumes().map_err(|error| CliError::usage(error.in_file(file)))?;
         let text =
             std::fs::read_to_string(file).map_err(|e| CliError::file("cannot read", file, e))?;
         let placing = match (placing.writes, at_stake(&config)) {
