@@ -106,7 +106,7 @@ impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.earlier.iter().try_for_each(|earlier| writeln!(f, "{earlier}"))?;
         // A configuration may have several problems, one per line.
-        write!(f, "forebay: {}", self.what.replace('\n', "\nforebay: "))?;
+        write!(f, "forebay: {}", without_numbers(&self.what).replace('\n', "\nforebay: "))?;
         if let Some(kept) = &self.kept {
             write!(f, "\n  kept: {kept}")?;
         }
@@ -115,6 +115,20 @@ impl fmt::Display for CliError {
         }
         Ok(())
     }
+}
+
+/// Removes the kernel's error numbers, such as "(os error 2)", which follow their own explanations.
+fn without_numbers(text: &str) -> String {
+    const BEGIN: &str = " (os error ";
+    let mut parts = text.split(BEGIN);
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.parse::<u32>().is_ok() => kept += rest,
+            _ => kept = kept + BEGIN + part,
+        }
+    }
+    kept
 }
 
 /// Puts the error and its causes on one line, leaving out causes that the text already contains.
@@ -154,6 +168,18 @@ mod tests {
     fn every_problem_of_a_configuration_says_which_program_reports_it() {
         let error = CliError::usage("f.toml:1: a\nf.toml:2: b").next("c");
         assert_eq!(error.to_string(), "forebay: f.toml:1: a\nforebay: f.toml:2: b\n  next: c");
+    }
+
+    #[test]
+    fn the_numbers_of_system_errors_are_left_out() {
+        for (text, shown) in [
+            ("x: No such file (os error 2)", "x: No such file"),
+            ("x: a (os error 5); y: b (os error 28): c", "x: a; y: b: c"),
+            ("x (os error", "x (os error"),
+            ("x (os error two)", "x (os error two)"),
+        ] {
+            assert_eq!(CliError::failed(text).to_string(), format!("forebay: {shown}"));
+        }
     }
 
     #[test]

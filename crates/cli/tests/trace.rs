@@ -318,7 +318,7 @@ fn requests_that_count_as_reads_for_lack_of_operations_are_noted_once() {
     let config =
         "[cache]\ndram = '1MiB'\n[[volume]]\nname = 'a'\nbacking = 'a.img'\nsize = '1MiB'\n";
     std::fs::write(dir.join("a.toml"), config).unwrap();
-    let note = "a does not distinguish reads from writes, so all requests count as reads";
+    let note = "a.lis does not distinguish reads from writes, so all requests count as reads";
     for args in [
         &["trace", "info", "a.lis"][..],
         &["trace", "convert", "a.lis", "-o", "a.parquet"],

@@ -28,8 +28,8 @@ pub enum PlanError {
     },
     /// The budget is too small for any of the combinations.
     #[error(
-        "a budget of ${budget_usd} buys no tier: the smallest tier, {unit_bytes} bytes of {device} \
-         with its metadata, costs ${needed_usd:.6}"
+        "a budget of ${budget_usd} buys no tier: the smallest tier, {} of {device} with its \
+         metadata, costs ${needed_usd:.6}", unit(*unit_bytes)
     )]
     BuysNothing {
         /// The budget, in US dollars.
@@ -121,4 +121,14 @@ pub enum PlanError {
     /// The sampling rate is out of range.
     #[error("{0} is not a sampling rate: it must be at least 2^-33 and at most 1")]
     SampleRate(f64),
+}
+
+/// Formats the unit of a plan, usually a whole number of MiB.
+fn unit(bytes: u64) -> String {
+    let whole = |shift: u32| bytes > 0 && bytes.trailing_zeros() >= shift;
+    match () {
+        () if whole(20) => format!("{} MiB", bytes >> 20),
+        () if whole(10) => format!("{} KiB", bytes >> 10),
+        () => format!("{bytes} bytes"),
+    }
 }

@@ -44,8 +44,8 @@ pub struct Metadata {
     pub merged_samples: Vec<SampleInfo>,
     /// Where the trace comes from, one line for each step.
     pub provenance: Vec<String>,
-    /// The names of the traces whose format records no operations: all their requests count as
-    /// reads.
+    /// The file names of the traces whose format records no operations: all their requests count
+    /// as reads.
     pub without_operations: Vec<String>,
     /// Reasons why the trace may have been misread, each with the options that settle the doubt.
     pub doubts: Vec<String>,

@@ -112,6 +112,8 @@ pub(crate) trait Raw: Send {
 pub(crate) struct About<'a> {
     pub(crate) format: &'static str,
     pub(crate) name: String,
+    /// The name of the file without directories, for messages.
+    pub(crate) file_name: String,
     pub(crate) clock: Clock,
     pub(crate) volumes: &'a [VolumeInfo],
     pub(crate) names_volumes: bool,
@@ -134,7 +136,7 @@ impl<R: Raw> Rebased<R> {
         let about = raw.about();
         let without_operations = match about.records_operations {
             true => Vec::new(),
-            false => vec![about.name.clone()],
+            false => vec![about.file_name],
         };
         let metadata = Metadata {
             format: about.format.to_owned(),

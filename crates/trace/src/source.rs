@@ -145,6 +145,12 @@ impl Source {
         stem(&self.path)
     }
 
+    /// The file's name without directories.
+    pub(crate) fn file_name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+
     pub(crate) fn progress(&self) -> Progress {
         Progress { bytes_read: self.read.load(Ordering::Relaxed), bytes_total: self.total }
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use forebay_config::{BackingLayout, Config};
+use forebay_config::{BackingLayout, Config, Size};
 use forebay_engine::backing_header::{AREA_BYTES, HeaderError};
 use forebay_engine::{
     BackingHeader, Engine, EngineError, EngineOptions, StopMode, inspect_backing, is_as_left,
@@ -207,7 +207,7 @@ fn emit_report(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
     output.emit(report, |out: &mut dyn Write| {
         writeln!(out, "uuid          {}", report.uuid.as_deref().unwrap_or("none"))?;
         writeln!(out, "layout        {}", report.layout)?;
-        writeln!(out, "data          {} bytes", report.data_bytes)?;
+        writeln!(out, "data          {}", exact_size(report.data_bytes))?;
         if let Some(generation) = report.generation {
             writeln!(out, "generation    {generation}")?;
         }
@@ -226,4 +226,21 @@ fn emit_report(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
             (_, None) => Ok(()),
         }
     })
+}
+
+/// Formats a size; if that rounds it, adds the number of bytes.
+fn exact_size(bytes: u64) -> String {
+    let text = Size(bytes).to_string();
+    if text.contains('.') { format!("{text} ({bytes} bytes)") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rounded_size_is_followed_by_its_bytes() {
+        assert_eq!(exact_size(2 << 30), "2 GiB");
+        assert_eq!(exact_size((2 << 30) + 512), "2.0 GiB (2147484160 bytes)");
+    }
 }

@@ -218,7 +218,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     match args.action {
         Action::Status { server, .. } => status(&server),
         Action::Top { server, every, count } => top(&server, every, count, ctx),
-        Action::Destage(server) => post(&server, "/destage"),
+        Action::Destage(server) => {
+            post(&server, "/destage")?;
+            ctx.note("all blocks that were dirty have been destaged");
+            Ok(())
+        }
         Action::Quiesce { server, limit, resume: false } => {
             let seconds = limit.0.0 as f64 / 1e9;
             post(&server, &format!("/quiesce?for={seconds}"))?;
@@ -232,9 +236,17 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             Ok(())
         }
         Action::Quiesce { server, resume: true, .. } => post(&server, "/resume"),
-        Action::Resume(server) => post(&server, "/resume"),
+        Action::Resume(server) => {
+            post(&server, "/resume")?;
+            ctx.note("failed backing stores are being retried; client requests are not paused");
+            Ok(())
+        }
         Action::Invalidate { server, volume } => {
-            post(&server, &format!("/invalidate?volume={}", encoded(&volume)))
+            post(&server, &format!("/invalidate?volume={}", encoded(&volume)))?;
+            ctx.note(format_args!(
+                "destaged the dirty blocks of {volume}, and dropped all its cached blocks"
+            ));
+            Ok(())
         }
         Action::Stop { server, keep_dirty, destage, release, no_wait } => {
             let dirty = match () {

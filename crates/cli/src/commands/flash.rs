@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::DocumentArgs;
-use forebay_render::format::count;
+use forebay_render::format::{count, counted};
 
 pub(super) const EXAMPLE: &str = "Example, with the server stopped:
   $ forebay flash info flash.img";
@@ -170,6 +170,10 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
             .next("run the command again to destage them"));
     }
     progress.finish();
+    ctx.note(match left {
+        0 => "no block was dirty".to_owned(),
+        _ => format!("destaged {}", counted(left, "block")),
+    });
     emit(&report(&args.device)?, &args.output)
 }
 

@@ -47,7 +47,7 @@ pub(super) fn facts(answer: &Answer) -> Facts {
         facts.extend([
             ("written to flash", bytes(cache.tier2_bytes_written)),
             ("write amplification", amplification),
-            ("log or journal in use", percent(flash.utilisation)),
+            ("regions in use", percent(flash.utilisation)),
         ]);
     }
     if cache.dirty_blocks_max > 0 {

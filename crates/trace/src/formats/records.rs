@@ -233,6 +233,7 @@ impl<P: RecordParser + Send> Raw for Records<P> {
         About {
             format: P::NAME,
             name: self.source.stem(),
+            file_name: self.source.file_name(),
             clock: P::CLOCK,
             volumes: &self.volumes.volumes,
             names_volumes: false,

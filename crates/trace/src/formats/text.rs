@@ -274,6 +274,7 @@ impl<P: LineParser + Send> Raw for Lines<P> {
         About {
             format: P::NAME,
             name: self.source.stem(),
+            file_name: self.source.file_name(),
             clock: P::CLOCK,
             volumes: &self.volumes.volumes,
             names_volumes: self.parser.volumes() == Volumes::Named,
