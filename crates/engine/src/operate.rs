@@ -226,8 +226,8 @@ impl Engine {
         }
     }
 
-    /// What changes while a change of policy goes on. Reads continue meanwhile, so they are not counted, nor is what
-    /// is written to stores that fail, which are tried again and again.
+    /// What changes while a change of policy goes on. Modifying requests and flushes are held during the last destage,
+    /// and reads do not count. Nor do writes to stores that fail, which are repeated without end.
     fn written(&self, core: &Core) -> (u64, u64) {
         let written = |v: &VolumeDescription| {
             let works = core.cache().last_backing_failure(v.volume).is_none();
@@ -279,7 +279,8 @@ impl Engine {
             Ok::<(), EngineError>(())
         });
         let mut silent = Vec::new();
-        // (A header that is written after all says too much, which costs nothing but the use without the flash tier.)
+        // (If such a header is written later after all, it says that the store lacks data, although it does not. Until
+        // the next note, the store is then refused without its flash tier, which loses nothing.)
         for (answer, of) in marked.into_iter().zip(self.volumes()) {
             match answer {
                 Some(result) => result?,
