@@ -211,7 +211,7 @@ impl Engine {
                 }
             },
         );
-        let Err(error) = waited else { return Ok(waited?) };
+        let Err(error) = waited else { return waited };
         self.shared.order(Order::EndSwitch);
         // A change that waits only for the flash tier ends with the answer of that. A stop waits for neither.
         let ended = |core: &mut Core| {
