@@ -15,6 +15,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("blocks fetched for a line", 1000),
     ("bypassed: reads", 500),
     ("bypassed: writes", 500),
+    ("changes of policy called off", 1500),
     ("clean contents dropped past dirty data", 18),
     ("cleanings that left out late stores", 160),
     ("clean stops", 15_000),

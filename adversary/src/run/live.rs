@@ -106,6 +106,14 @@ impl Runner<'_> {
             let less = shards + self.choices.choose(u64::from(blocks - shards + 1)) as u32;
             self.world.order(Order::SetDramBlocks(less));
         }
+        if !self.scenario.policies.is_empty()
+            && self.world.cache.is_switching()
+            && self.choices.one_in(24)
+        {
+            self.tell(|| "call the change of policy off".to_owned());
+            self.seen.stats.add("changes of policy called off", 1);
+            self.world.order(Order::EndSwitch);
+        }
         if self.plan.older {
             self.step_older()?;
         }

@@ -323,6 +323,7 @@ impl Cache {
         let destage = self.destages.is_under_way();
         self.stores.handle_timeout(&mut self.world, &mut self.cleaner, destage);
         self.pass_through.handle_timeout(&mut self.world);
+        self.switch.handle_timeout(&mut self.world);
     }
 
     /// The next effect, whose memory operands replace the contents of `segments`. Call it until it returns `None`.
@@ -402,6 +403,7 @@ impl Cache {
             Order::SetPolicy(policy, acknowledge) => {
                 self.switch.ask(&mut self.world, (policy, acknowledge));
             }
+            Order::EndSwitch => self.switch.call_off(&mut self.world),
             Order::SetDramBlocks(blocks) => self.set_dram_blocks(blocks),
             Order::Seal(volumes) => self.seal(volumes),
             Order::Stamp => self.stamps.refresh(&mut self.world),

@@ -37,6 +37,10 @@ pub enum Order {
     /// last dirty blocks go to the backing stores; reads continue. [`PolicyError`] has the reasons
     /// for which a change is refused, or fails.
     SetPolicy(WritePolicy, Acknowledge),
+    /// Call off the change of an [`Order::SetPolicy`]: it ends with [`PolicyError::CalledOff`], and the old policy
+    /// stays. Has no effect on a change that waits only for the flash tier, nor if there is no change. The change of a
+    /// start goes on, but lets requests continue until its destage ends.
+    EndSwitch,
     /// Use this many blocks of DRAM from now on: at least one for each shard, and at most as many
     /// as the cache was built with. If that is fewer than now, blocks leave when others enter.
     SetDramBlocks(u32),

@@ -14,11 +14,17 @@
 //! step 2 under write-back. When a step fails, the old policy stays, and the held requests
 //! continue. After a start no caller waits for this result, so it is kept: [`Switch::unsettled`].
 //!
+//! A store that hangs ends no destage, so no change may hold requests until one ends. The driver calls a change off
+//! that it has ordered ([`Order::EndSwitch`](crate::Order::EndSwitch)). The change of a start goes on, but lets requests
+//! continue once nothing has become clean for [`HOLD_MAX`]. When its destage ends after all, it holds them again.
+//!
 //! | stage | what moves it on | next stage |
 //! | --- | --- | --- |
 //! | `First` | no other destage is in progress | `Destaging` |
 //! | `Destaging` | the first destage has ended, even if some data could not be destaged | `Holding` |
 //! | `Holding` | no modifying request is in flight, and no other destage is in progress | `Last` |
+//! | `Holding` | at a start: requests have been held for too long | `First` |
+//! | `Last` | at a start: requests have been held for too long | `Destaging` |
 //! | `Last` | the last destage has ended, and nothing is dirty | `Marking` |
 //!
 //! A change may fail in any stage. It succeeds when the log has written its clean mark (`Marking`) or, without a log,
@@ -26,6 +32,7 @@
 
 use std::fmt;
 
+use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
 
 use crate::cleaner::Cleaner;
@@ -37,6 +44,9 @@ use crate::policy::{Acknowledge, WritePolicy};
 use crate::stages::{CurrentStage, Stage};
 use crate::ticket::Ticket;
 use crate::world::World;
+
+/// While nothing becomes clean for so long, the change of a start lets requests continue.
+const HOLD_MAX: Nanos = Nanos(30_000_000_000);
 
 /// Why a change of policy was refused, or has failed. The old policy is still in force.
 ///
@@ -51,6 +61,8 @@ pub enum PolicyError {
     FlashFailed,
     /// The policy does not fit the parameters that do not change, for this reason.
     Unfit(&'static str),
+    /// The driver has called it off ([`Order::EndSwitch`](crate::Order::EndSwitch)).
+    CalledOff,
     /// Dirty data could not be destaged, or the log could not declare its records clean.
     Failed(DestageError),
 }
@@ -62,6 +74,7 @@ impl fmt::Display for PolicyError {
             PolicyError::Changing => f.write_str("another change of policy is in progress"),
             PolicyError::FlashFailed => f.write_str("the flash tier has failed"),
             PolicyError::Unfit(why) => f.write_str(why),
+            PolicyError::CalledOff => f.write_str("the change of policy was called off"),
             PolicyError::Failed(error) => error.fmt(f),
         }
     }
@@ -101,8 +114,8 @@ impl Stage for SwitchStage {
         match self {
             First => next == Destaging,
             Destaging => next == Holding,
-            Holding => next == Last,
-            Last => next == Marking,
+            Holding => matches!(next, Last | First),
+            Last => matches!(next, Marking | Destaging),
             Marking => false,
         }
     }
@@ -112,6 +125,9 @@ impl Stage for SwitchStage {
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
     change: Option<Change>,
+    /// How much was dirty when that was last looked at while a change held requests, and when to look again.
+    dirty_blocks: u64,
+    looks_at: Nanos,
     /// Why the policy of the start is not in force.
     unsettled: Option<PolicyError>,
 }
@@ -158,13 +174,70 @@ impl Switch {
         if to.0.write_back || !dirty {
             return;
         }
-        // If something cannot be destaged, this policy stays, so it must fit the relation of the tiers.
-        let fits = goes_with(world, WritePolicy::WRITE_BACK, to.1).is_ok();
-        let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
+        // Clients may write under this policy if something cannot be destaged, so it must fit the relation of the
+        // tiers. Where that allows it, a write that is answered survives a kill, as under the wanted policy.
+        let fits = goes_with(world, WritePolicy::WRITE_BACK, Acknowledge::Flash).is_ok();
+        let acknowledge = if fits { Acknowledge::Flash } else { to.1 };
         adopt(world, WritePolicy::WRITE_BACK, acknowledge);
         let stage = CurrentStage::first(SwitchStage::Holding);
         self.change = Some(Change { to, stage, at_start: true });
+        self.hold(world);
+    }
+
+    /// Modifying requests are held from now on.
+    fn hold(&mut self, world: &mut World) {
         world.holds.add(HoldReason::Switch);
+        self.look_again(world);
+    }
+
+    /// Looks later whether anything has become clean since now.
+    fn look_again(&mut self, world: &World) {
+        self.dirty_blocks = world.volumes.dirty_blocks;
+        self.looks_at = Nanos(world.now.0.saturating_add(HOLD_MAX.0));
+    }
+
+    /// Whether the change of a start holds requests and waits for stores.
+    fn may_let_go(&self) -> bool {
+        let waits = |stage| matches!(stage, SwitchStage::Holding | SwitchStage::Last);
+        self.change.as_ref().is_some_and(|change| change.at_start && waits(change.stage.get()))
+    }
+
+    /// When [`Switch::handle_timeout`] has to look whether the change makes progress.
+    pub fn timeout(&self) -> Option<Nanos> {
+        self.may_let_go().then_some(self.looks_at)
+    }
+
+    /// Lets requests continue if the change of a start waits for a store that does not answer.
+    pub fn handle_timeout(&mut self, world: &mut World) {
+        if !self.may_let_go() || world.now < self.looks_at {
+            return;
+        }
+        if world.volumes.dirty_blocks < self.dirty_blocks {
+            self.look_again(world);
+        } else {
+            self.let_go(world);
+        }
+    }
+
+    /// Lets requests continue under the old policy; the change holds them again after the next destage that ends.
+    fn let_go(&mut self, world: &mut World) {
+        let change = self.change.as_mut().expect("a change holds requests");
+        change.stage.enter(match change.stage.get() {
+            SwitchStage::Holding => SwitchStage::First,
+            _ => SwitchStage::Destaging,
+        });
+        world.unhold(HoldReason::Switch);
+    }
+
+    /// The driver waits no longer. The change that it has ordered ends without effect; the one of a start only lets
+    /// requests continue. (A change that waits for no store any more ends as soon as the log has written.)
+    pub fn call_off(&mut self, world: &mut World) {
+        let Some(change) = &self.change else { return };
+        if self.may_let_go() {
+            self.let_go(world);
+        } else if !change.at_start && change.stage.get() != SwitchStage::Marking {
+            self.end(world, Err(PolicyError::CalledOff));
+        }
     }
 
     /// One turn.
@@ -199,7 +272,7 @@ impl Switch {
             SwitchStage::Destaging => {
                 // Whether it went well will be seen by the last one.
                 change.stage.enter(SwitchStage::Holding);
-                world.holds.add(HoldReason::Switch);
+                self.hold(world);
             }
             SwitchStage::Last => {
                 let dirty = world.volumes.dirty_blocks > 0 || world.appends_dirty();

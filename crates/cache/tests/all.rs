@@ -17,6 +17,7 @@ mod silent_stores;
 mod stamps;
 mod stored_geometry;
 mod stores;
+mod switch;
 mod trim;
 mod unreadable;
 mod unsyncable;

@@ -6,7 +6,7 @@ use forebay_cache::{
     Acknowledge, Cache, CacheConfig, Notice, Open, Order, StopTarget, StoresLeft, VolumeConfig,
     WritePolicy,
 };
-use forebay_effect::{Device, Effect, IoError, Place, RequestId, Segment};
+use forebay_effect::{Device, Effect, IoError, Place, RequestId, Segment, Token};
 use forebay_flash::{Geometry, LogError, TierId};
 
 /// A cache whose devices complete everything at once; of the data it keeps what the log writes of
@@ -19,16 +19,31 @@ pub struct Run {
     writes: u64,
     /// Syncs of the backing store that will fail.
     pub sync_failures: u32,
+    /// The operations on the backing store that have begun while it hangs.
+    pub hung: Option<Vec<Token>>,
+    /// Requests answered.
+    pub replies: u64,
 }
 
 impl Run {
     pub fn start(geometry: Geometry, flash: Vec<u8>, open: Open) -> Run {
-        let mut config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+        Run::start_under(WritePolicy::WRITE_BACK, geometry, flash, open, None)
+    }
+
+    pub fn start_under(
+        policy: WritePolicy,
+        geometry: Geometry,
+        flash: Vec<u8>,
+        open: Open,
+        hung: Option<Vec<Token>>,
+    ) -> Run {
+        let mut config = with_flash(policy, Acknowledge::Flash);
         config.flash.as_mut().expect("a tier with flash").geometry = geometry;
         let mut cache = Cache::new(CacheConfig { shards: 1, ..config });
         cache.attach(VolumeConfig::new(64 * BLOCK));
         cache.start(Nanos(0), open);
-        let mut run = Run { cache, flash, now: Nanos(0), writes: 0, sync_failures: 0 };
+        let mut run =
+            Run { cache, flash, now: Nanos(0), writes: 0, sync_failures: 0, hung, replies: 0 };
         run.settle();
         run
     }
@@ -59,6 +74,24 @@ impl Run {
         }
     }
 
+    /// Lets time pass until then.
+    pub fn pass(&mut self, until: Nanos) {
+        while let Some(at) = self.cache.poll_timeout().filter(|&at| at <= until) {
+            self.now = at.max(self.now);
+            self.cache.handle_timeout(self.now);
+            self.settle();
+        }
+        self.now = until;
+    }
+
+    /// The store answers.
+    pub fn answer(&mut self) {
+        for token in self.hung.take().into_iter().flatten() {
+            self.cache.handle_completion(self.now, token, Ok(()));
+        }
+        self.settle();
+    }
+
     pub fn settle(&mut self) {
         let mut segments = Vec::new();
         while let Some(effect) = self.cache.poll_effect(&mut segments) {
@@ -74,7 +107,14 @@ impl Run {
                     self.transfer(&segments, offset, false);
                     self.writes += 1;
                 }
+                Effect::Reply { .. } => self.replies += 1,
                 _ => {}
+            }
+            if let (Some(hung), Some(token)) = (&mut self.hung, effect.token())
+                && is_on_store(&effect)
+            {
+                hung.push(token);
+                continue;
             }
             if let Some(token) = effect.token().filter(|_| effect.is_device()) {
                 let fails = is_sync(&effect) && self.sync_failures > 0;
@@ -103,6 +143,15 @@ impl Run {
 
     pub fn notices(&mut self) -> Vec<Notice> {
         std::iter::from_fn(|| self.cache.poll_notice()).collect()
+    }
+}
+
+fn is_on_store(effect: &Effect) -> bool {
+    match *effect {
+        Effect::Read { device, .. }
+        | Effect::Write { device, .. }
+        | Effect::Sync { device, .. } => device != Device::Flash,
+        _ => false,
     }
 }
 

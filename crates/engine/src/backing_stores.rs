@@ -75,7 +75,7 @@ impl BackingStores {
     /// Calls `what` for each of these stores, all at the same time, and waits for each as long as `patience` says. A
     /// store that is waited for no longer gives `None`: a call in progress continues without its result, and under the
     /// store's lock; a call that has not begun is left out. There is at most one such call for each store, so a store
-    /// that an earlier call still waits for gives `None` as well, unless the patience is endless.
+    /// that an earlier call still waits for gives `None` as well.
     pub fn ask<T: Send + 'static>(
         self: &Arc<BackingStores>,
         volumes: &[Volume],
@@ -91,7 +91,7 @@ impl BackingStores {
         let mut threads: PerVolume<Option<JoinHandle<()>>> = self.volumes().map(|_| None).collect();
         for &volume in volumes {
             let is_asked = self.asked[volume].swap(true, Ordering::AcqRel);
-            if is_asked && !patience.is_endless() {
+            if is_asked {
                 continue;
             }
             let (stores, what, late, tell) =

@@ -20,7 +20,9 @@ use crate::engine::Engine;
 use crate::error::{DestageFailure, DirtyLeft, EngineError, FailingStore};
 use crate::faults;
 use crate::fingerprint::SealContents;
+use crate::held_wait::HELD_WAIT_MAX;
 use crate::options::VolumeDescription;
+use crate::quiesce::patience;
 
 /// What operators have ordered so far. The thread that holds its lock carries out an order, or
 /// starts or stops the engine.
@@ -142,8 +144,9 @@ impl Engine {
     /// acknowledgement under write-back, or the configured one.
     ///
     /// # Errors
-    /// If this version has no such policy, the policy does not match the tiers or their relation,
-    /// or some dirty data cannot be destaged; the policy is then unchanged. If a stop is announced.
+    /// If this version has no such policy, the policy does not match the tiers or their relation, some dirty data
+    /// cannot be destaged, or backing stores answer nothing for 30 s (10 s for a header); the policy is then unchanged,
+    /// and requests continue. If a stop is announced.
     pub fn set_policy(
         &self,
         policy: words::WritePolicy,
@@ -163,11 +166,7 @@ impl Engine {
         }
 
         self.shared.order(Order::SetPolicy(machine, acknowledges));
-        let result = self.shared.wait_for(|notice| match notice {
-            Notice::PolicySet(result) => Some(*result),
-            _ => None,
-        });
-        match result {
+        match self.wait_policy_set()? {
             Ok(()) => {
                 if machine.write_back {
                     orders.acknowledge = acknowledge;
@@ -178,13 +177,80 @@ impl Engine {
             Err(_) if self.shared.lock().life() != Life::Serving => Err(EngineError::Stopping),
             Err(PolicyError::Shutdown) => Err(EngineError::Stopping),
             // (The change of a start: one order runs at a time.)
-            Err(PolicyError::Changing) => Err(EngineError::Switching),
+            Err(PolicyError::Changing | PolicyError::CalledOff) => Err(EngineError::Switching),
             Err(PolicyError::FlashFailed) => Err(EngineError::FlashFailed),
             Err(PolicyError::Unfit(why)) => {
                 Err(SetupError::Combination { relation: all.relation, why }.into())
             }
             Err(PolicyError::Failed(error)) => Err(self.destage_error("the policy change", error)),
         }
+    }
+
+    /// Waits for the end of a change of policy. Calls it off if a stop is announced, or if nothing is written to a
+    /// store for [`HELD_WAIT_MAX`].
+    ///
+    /// # Errors
+    /// If the change is called off.
+    fn wait_policy_set(&self) -> Result<Result<(), PolicyError>, EngineError> {
+        let set = |notice: &Notice| match notice {
+            Notice::PolicySet(result) => Some(*result),
+            _ => None,
+        };
+        let (mut progress, mut since) = (None, Instant::now());
+        let waited = self.shared.wait_notice(
+            set,
+            |core| (core.life(), self.written(core)),
+            |(life, written)| {
+                if progress != Some(written) {
+                    (progress, since) = (Some(written), Instant::now());
+                }
+                match life {
+                    Life::Serving if since.elapsed() < HELD_WAIT_MAX => ControlFlow::Continue(()),
+                    Life::Serving => ControlFlow::Break(self.policy_silence()),
+                    _ => ControlFlow::Break(EngineError::Stopping),
+                }
+            },
+        );
+        let Err(error) = waited else { return waited };
+        self.shared.order(Order::EndSwitch);
+        // A change that waits only for the flash tier ends with the answer of that. A stop waits for neither.
+        let ended = |core: &mut Core| {
+            let result = core.news().take_notice(set);
+            (result.is_some() || core.life() != Life::Serving).then_some(result)
+        };
+        let ended =
+            self.shared.wait_until(ended, |_| (), |()| ControlFlow::<EngineError>::Continue(()));
+        match ended? {
+            Some(Err(PolicyError::CalledOff)) | None => Err(error),
+            Some(result) => Ok(result),
+        }
+    }
+
+    /// What changes while a change of policy goes on. Modifying requests and flushes are held during the last destage,
+    /// and reads do not count. Nor do writes to stores that fail, which are repeated without end.
+    fn written(&self, core: &Core) -> (u64, u64) {
+        let written = |v: &VolumeDescription| {
+            let works = core.cache().last_backing_failure(v.volume).is_none();
+            let stats = core.cache().volume_stats(v.volume).filter(|_| works)?;
+            Some(stats.backing_write_bytes + stats.backing_zero_bytes + stats.backing_syncs)
+        };
+        (core.cache().dirty_blocks(), self.volumes().iter().filter_map(written).sum())
+    }
+
+    /// The error of a change of policy during which stores have answered nothing.
+    fn policy_silence(&self) -> EngineError {
+        let core = self.shared.lock();
+        let dirty = |v: &&VolumeDescription| {
+            core.cache().volume_stats(v.volume).is_some_and(|stats| stats.dirty_blocks > 0)
+        };
+        let mut volumes: Vec<_> =
+            self.volumes().iter().filter(dirty).map(|v| v.name.clone()).collect();
+        if volumes.is_empty() {
+            let used = core.volumes_in_progress();
+            let used = self.volumes().iter().filter(|v| used.contains(&v.volume));
+            volumes = used.map(|v| v.name.clone()).collect();
+        }
+        EngineError::NoAnswer { volumes, seconds: HELD_WAIT_MAX.as_secs() }
     }
 
     /// Notes durably that the stores lack dirty data, before any write can be acknowledged that
@@ -200,12 +266,33 @@ impl Engine {
         if orders.marks_dirty {
             return Ok(());
         }
-        let mut stores = self.stores.lock_all();
-        let passes_through = self.pass_through(&stores);
-        for (volume, store) in stores.iter_mut() {
-            if !store.read_only && !passes_through[volume] {
+        let (all, shared): (Vec<Volume>, _) =
+            (self.stores.volumes().collect(), self.shared.clone());
+        let goes_on = || self.shared.lock().life() == Life::Serving;
+        let patience = patience(&goes_on);
+        let marked = self.stores.ask(&all, &patience, move |volume, store| {
+            // (A volume that begins to pass through after the answer releases its store later, under this lock.)
+            let passes_through = shared.lock().cache().passes_through(volume);
+            if !store.read_only && !passes_through {
                 store.write_header(&HeaderChange::MarkDirty)?;
             }
+            Ok::<(), EngineError>(())
+        });
+        let mut silent = Vec::new();
+        // (If such a header is written later after all, it says that the store lacks data, although it does not. Until
+        // the next note, the store is then refused without its flash tier, which loses nothing.)
+        for (answer, of) in marked.into_iter().zip(self.volumes()) {
+            match answer {
+                Some(result) => result?,
+                None => silent.push(of.name.clone()),
+            }
+        }
+        if !goes_on() {
+            return Err(EngineError::Stopping);
+        }
+        if !silent.is_empty() {
+            let seconds = patience.silence.as_secs();
+            return Err(EngineError::NoAnswer { volumes: silent, seconds });
         }
         orders.marks_dirty = true;
         Ok(())

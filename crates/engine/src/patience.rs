@@ -59,15 +59,6 @@ pub(crate) struct Patience<'a> {
 }
 
 impl Patience<'_> {
-    /// Without any limit.
-    pub const ENDLESS: Patience<'static> =
-        Patience { silence: Duration::MAX, total: Duration::MAX, goes_on: &|| true };
-
-    /// Whether it has no limit.
-    pub fn is_endless(&self) -> bool {
-        self.silence == Duration::MAX
-    }
-
     /// Whether a store that has answered at these times since the question at `asked` is waited for.
     pub fn waits_for(&self, answers: &Answers, asked: Instant) -> bool {
         let total = if (self.goes_on)() { self.total } else { self.silence };
@@ -165,14 +156,12 @@ mod tests {
             assert!(patience(300, &on).waits_for(&answers, asked), "it has just answered");
             assert!(!patience(50, &on).waits_for(&answers, asked), "all of it took too long");
             assert!(!patience(300, &off).waits_for(&answers, asked), "nobody waits any more");
-            assert!(Patience::ENDLESS.waits_for(&answers, asked));
             let silent = Answers { began: asked, last_ms: AtomicU64::new(0) };
             assert!(!patience(300, &on).waits_for(&silent, asked), "it has never answered");
             assert!(
                 patience(300, &on).waits_for(&silent, now),
                 "its silence counts from the question"
             );
-            assert!(Patience::ENDLESS.waits_for(&silent, asked));
         }
     }
 

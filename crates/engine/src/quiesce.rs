@@ -45,7 +45,7 @@ use crate::patience::Patience;
 use crate::shared::CoreGuard;
 
 /// How long a quiesce and its end wait for a store that does not answer, while the clients of all volumes wait.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// How long they wait for a store that answers: many stores on one busy disk take minutes to read.
 const READ_WAIT_MAX: Duration = Duration::from_secs(300);
@@ -634,8 +634,8 @@ impl Engine {
     }
 }
 
-/// How long a quiesce and its end wait for answers of stores. A slow store is waited for as long as this `goes_on`.
-fn patience(goes_on: &dyn Fn() -> bool) -> Patience<'_> {
+/// How long an order waits for answers of stores. A slow store is waited for as long as this `goes_on`.
+pub(crate) fn patience(goes_on: &dyn Fn() -> bool) -> Patience<'_> {
     Patience { silence: SILENCE_MAX, total: READ_WAIT_MAX, goes_on }
 }
 

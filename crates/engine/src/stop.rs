@@ -12,7 +12,7 @@ use crate::error::{EngineError, UnsealedReason};
 use crate::held_wait::HeldWait;
 use crate::news::Rest;
 use crate::options::StopMode;
-use crate::patience::Patience;
+use crate::quiesce::{SILENCE_MAX, patience};
 use crate::shared::Shared;
 use crate::stamper::Stamper;
 use crate::table::Submission;
@@ -206,9 +206,11 @@ impl Engine {
             (StoresLeft::Whole, StopMode::Keep | StopMode::Destage) => StoreState::Whole,
         };
         let unsealed = |error| EngineError::Unsealed(UnsealedReason::Failed(Box::new(error)));
-        let life = self.shared.lock().life();
-        let noted = self.end_stamping(HeldWait::endless(life));
-        noted.and_then(|()| self.note_stores(left, &Patience::ENDLESS).1).map_err(unsealed)
+        // A store that hangs gets no note, so it is believed, as after a kill.
+        let wait = HeldWait::endless(self.shared.lock().life()).limited(SILENCE_MAX);
+        let goes_on = || !self.stores.are_given_up();
+        let noted = self.end_stamping(wait);
+        noted.and_then(|()| self.note_stores(left, &patience(&goes_on)).1).map_err(unsealed)
     }
 
     /// Ends at once, as if the process had been killed: for tests.

@@ -13,11 +13,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use forebay_block::Volume;
-use forebay_config::Config;
+use forebay_config::{Acknowledge, Config, WritePolicy};
 use forebay_device::DeviceError;
 use forebay_effect::Device;
 use forebay_engine::watch::{Operation, Part, Watch};
-use forebay_engine::{Engine, EngineError, EngineOptions, OrderNews, Submission};
+use forebay_engine::{Engine, EngineError, EngineOptions, OrderNews, StopMode, Submission};
 
 use crate::engine::{config_with, open, read, write};
 
@@ -196,6 +196,10 @@ fn a_volume_that_is_held_while_flash_fails_reads_what_others_wrote_meanwhile() {
 
 /// An engine whose volume `b` takes an hour for an operation on its store.
 fn stuck(directory: &Path) -> Arc<Engine> {
+    Arc::new(open(&stuck_config(directory)))
+}
+
+fn stuck_config(directory: &Path) -> Config {
     let path = |name: &str| directory.join(name).display().to_string();
     let text = format!(
         "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
@@ -207,7 +211,7 @@ fn stuck(directory: &Path) -> Arc<Engine> {
         path("a.img"),
         path("b.img")
     );
-    Arc::new(open(&Config::from_toml(&text).unwrap()))
+    Config::from_toml(&text).unwrap()
 }
 
 /// A request to the hung store: a read that it does not answer, or a write that cannot be destaged.
@@ -273,4 +277,120 @@ fn a_quiesce_that_holds_clients_back_gives_up_on_a_request_that_does_not_end() {
     write(&mut session, 0, 0, 7);
     drop(engine);
     drop((session, stuck));
+}
+
+/// An engine that writes through, and whose header of `b` can hang.
+fn hanging(directory: &Path) -> (Arc<Engine>, Arc<Hang>) {
+    let config = config_with(directory, true, "write-through");
+    let hang = Arc::new(Hang::default());
+    let options = EngineOptions { watch: Some(hang.clone()), ..EngineOptions::default() };
+    (Arc::new(Engine::open(&config, options).unwrap()), hang)
+}
+
+fn names_b(error: &EngineError) -> bool {
+    matches!(error, EngineError::NoAnswer { volumes, .. } if volumes[..] == ["b"])
+}
+
+#[test]
+fn a_change_of_policy_gives_up_on_a_header_that_is_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, hang) = hanging(directory.path());
+    hang.set(true);
+    let of = engine.clone();
+    let changed = ends(move || of.set_policy(WritePolicy::WriteBack, None));
+    let error = changed.expect("it waits for ever").unwrap_err();
+    assert!(names_b(&error), "{error}");
+    assert!(engine.has_policy(WritePolicy::WriteThrough, Acknowledge::Flash));
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 9);
+    // Another order has its turn.
+    engine.destage(|_| {}).unwrap();
+    hang.set(false);
+    wait_until(|| engine.set_policy(WritePolicy::WriteBack, None).is_ok());
+    drop(session);
+}
+
+#[test]
+fn a_stop_gets_through_while_a_change_of_policy_waits_for_a_header() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, hang) = hanging(directory.path());
+    hang.set(true);
+    let of = engine.clone();
+    let change = std::thread::spawn(move || of.set_policy(WritePolicy::WriteBack, None));
+    // (So that the change most likely has its turn first; if not, it is refused, which is right as well.)
+    std::thread::sleep(Duration::from_millis(300));
+    let of = engine.clone();
+    let stopped = ends(move || of.prepare_stop());
+    hang.set(false);
+    assert!(stopped.is_some(), "it waits for ever");
+    assert!(matches!(change.join().unwrap(), Err(EngineError::Stopping)));
+}
+
+#[test]
+fn a_change_of_policy_gives_up_on_a_destage_that_does_not_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = stuck(directory.path());
+    let stuck = submit_stuck(&engine, true);
+    let mut session = engine.session().unwrap();
+    let of = engine.clone();
+    let changed = ends(move || of.set_policy(WritePolicy::WriteThrough, None));
+    let error = changed.expect("it waits for ever").unwrap_err();
+    assert!(names_b(&error), "{error}");
+    assert!(!engine.has_policy(WritePolicy::WriteThrough, Acknowledge::Flash));
+    write(&mut session, 0, 0, 9);
+    assert_eq!(read(&mut session, 0, 0), 9);
+    drop(engine);
+    drop((session, stuck));
+}
+
+#[test]
+fn a_stop_gets_through_while_a_change_of_policy_destages_to_a_hung_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = stuck(directory.path());
+    let stuck = submit_stuck(&engine, true);
+    let of = engine.clone();
+    let change = std::thread::spawn(move || of.set_policy(WritePolicy::WriteThrough, None));
+    wait_until(|| engine.status().volumes[1].workload.backing.traffic.write_bytes > 0);
+    let of = engine.clone();
+    assert!(ends(move || of.prepare_stop()).is_some(), "it waits for ever");
+    assert!(matches!(change.join().unwrap(), Err(EngineError::Stopping)));
+    drop(engine);
+    drop(stuck);
+}
+
+#[test]
+fn the_change_of_policy_of_a_start_lets_others_write_although_a_store_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = stuck_config(directory.path());
+    let engine = open(&config);
+    let mut session = engine.session().unwrap();
+    write(&mut session, 1, 0, 8);
+    session.submit(&mut vec![Submission::flush(1, Volume(1))], &mut Vec::new());
+    drop(session);
+    engine.kill();
+    config.cache.write_policy = WritePolicy::WriteThrough;
+    let engine = Arc::new(open(&config));
+    let of = engine.clone();
+    let written = ends(move || {
+        let mut session = of.session().unwrap();
+        write(&mut session, 0, 0, 9);
+        read(&mut session, 0, 0)
+    });
+    assert_eq!(written, Some(9), "it waits for ever");
+    drop(engine);
+}
+
+#[test]
+fn a_stop_leaves_no_note_on_a_store_whose_header_is_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, hang) = hanging(directory.path());
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 9);
+    drop(session);
+    hang.set(true);
+    let engine = Arc::into_inner(engine).unwrap();
+    let stopped = ends(move || engine.stop(StopMode::Destage, |_| {}));
+    hang.set(false);
+    let error = stopped.expect("it waits for ever").unwrap_err();
+    assert!(error.to_string().contains("volume b"), "{error}");
 }

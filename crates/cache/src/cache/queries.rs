@@ -336,7 +336,7 @@ impl Cache {
             return Some(self.world.now);
         }
         let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
-        sooner(due, self.pass_through.timeout())
+        sooner(sooner(due, self.pass_through.timeout()), self.switch.timeout())
     }
 
     /// When the work in progress continues: like [`Cache::poll_timeout`], but without the periodic
@@ -360,6 +360,11 @@ impl Cache {
     /// Dirty blocks of all volumes.
     pub fn dirty_blocks(&self) -> u64 {
         self.world.volumes.dirty_blocks
+    }
+
+    /// Whether the policy is being changed.
+    pub fn is_switching(&self) -> bool {
+        self.switch.is_under_way()
     }
 
     /// Why the policy that the cache was built with is not in force: blocks that were dirty at the

@@ -24,4 +24,4 @@ pub(crate) use taped_cache::TapedCache;
 /// First bytes of a tape.
 const MAGIC: [u8; 8] = *b"FOREBAYT";
 /// The version written and read.
-const VERSION: u16 = 9;
+const VERSION: u16 = 10;

@@ -247,6 +247,7 @@ fn write_order(order: &Order, out: &mut impl Write) -> io::Result<()> {
         }
         Order::Stamp => out.write_all(&[7]),
         Order::EndCompletion => out.write_all(&[8]),
+        Order::EndSwitch => out.write_all(&[9]),
     }
 }
 
@@ -273,6 +274,7 @@ fn read_order(input: &mut impl Read) -> io::Result<Option<Order>> {
         6 => Order::Seal(read_seals(input)?),
         7 => Order::Stamp,
         8 => Order::EndCompletion,
+        9 => Order::EndSwitch,
         _ => return Ok(None),
     }))
 }
@@ -430,6 +432,7 @@ mod tests {
             Order::Seal(vec![sealed(None), sealed(Some(StampNumber(8)))]),
             Order::Stamp,
             Order::EndCompletion,
+            Order::EndSwitch,
         ];
         calls.extend(orders.into_iter().map(|order| Call::Order(now, order)));
         calls
