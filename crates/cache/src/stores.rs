@@ -144,7 +144,7 @@ impl Stores {
         let waits = world.front.requests.count(RequestPlace::OverShare) > 0;
         let Volumes { shares, conditions, .. } = &world.volumes;
         if waits && !(conditions.failing() & shares.crowded()).is_empty() {
-            self.limit.review(world, cleaner);
+            any |= self.limit.review(world, cleaner);
         }
         if !world.volumes.conditions.late.volumes().is_empty() {
             any |= self.late.take_turn(world, cleaner, stamps);

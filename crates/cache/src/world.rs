@@ -295,11 +295,13 @@ impl World {
         self.shards.iter_mut().for_each(Shard::call_starved);
     }
 
-    /// Notes whether only failing stores can make room.
-    pub fn set_jam(&mut self, jam: Jam) {
-        if self.flash.set_jam(jam) {
+    /// Notes whether only failing stores can make room; returns whether that has changed.
+    pub fn set_jam(&mut self, jam: Jam) -> bool {
+        let changed = self.flash.set_jam(jam);
+        if changed {
             self.call_starved();
         }
+        changed
     }
 
     /// All volumes are attached: limits what each, and all together, may have dirty on flash.

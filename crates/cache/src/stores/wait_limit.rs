@@ -26,19 +26,20 @@ pub(super) struct WaitLimit {
 impl WaitLimit {
     /// Checks the effect on requests of stores that are known to fail: whether there is a jam and
     /// how long it has lasted, and which volumes have been waited for long enough to be suspended.
-    /// Fails requests that have waited too long.
-    pub fn review(&mut self, world: &mut World, cleaner: &Cleaner) {
+    /// Fails requests that have waited too long. Returns whether waiting pieces may try again.
+    pub fn review(&mut self, world: &mut World, cleaner: &Cleaner) -> bool {
         if !applies(world) {
-            return;
+            return false;
         }
         let jam = self.time_jam(world, cleaner);
         WaitLimit::suspend_waited_for(world, jam);
         let suspends = !world.volumes.conditions.suspended().is_empty();
         let jam = if suspends { jam } else { Jam::None };
-        world.set_jam(jam);
+        let changed = world.set_jam(jam);
         if jam == Jam::Hopeless {
             world.refuse_starved();
         }
+        changed
     }
 
     /// Whether there is a jam, and whether it is hopeless; notes since when requests wait for its
