@@ -26,7 +26,8 @@ pub(super) struct WaitLimit {
 impl WaitLimit {
     /// Checks the effect on requests of stores that are known to fail: whether there is a jam and
     /// how long it has lasted, and which volumes have been waited for long enough to be suspended.
-    /// Fails requests that have waited too long. Returns whether waiting pieces may try again.
+    /// Fails requests that have waited too long. Returns whether waiting pieces may try again, or
+    /// requests have ended.
     pub fn review(&mut self, world: &mut World, cleaner: &Cleaner) -> bool {
         if !applies(world) {
             return false;
@@ -39,7 +40,7 @@ impl WaitLimit {
         if jam == Jam::Hopeless {
             world.refuse_starved();
         }
-        changed
+        changed || !world.front.finished.is_empty()
     }
 
     /// Whether there is a jam, and whether it is hopeless; notes since when requests wait for its
