@@ -82,7 +82,7 @@ config flash
 config
 for size in 18446744073709551104 8EiB; do
     sed -i "s|^size = .*|size = \"$size\"|" forebay.toml
-    refused 2 'volume.*size.* is too large' serve
+    refused 2 'size in the first .*volume.* is too large' serve
 done
 sed -i 's|^size = .*|size = 512|' forebay.toml
 rm disk.img
