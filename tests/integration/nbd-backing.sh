@@ -157,9 +157,8 @@ sleep 10
 said "requests to volume vm2 are still held back"
 io 'write -P 2 0 64k' flush 'read -P 2 0 64k'
 kill -TERM "$SERVER"
-sleep 2
-kill -TERM "$SERVER"
-ends_in 30 || fail "two signals do not end a server whose store hangs"
+ends_in 30 || fail "a signal does not end a server whose store hangs"
+said "the state of the stores could not be recorded"
 kill -CONT "$KIT"
 unkit
 

@@ -39,7 +39,7 @@ sleep 2
 kill -0 "$quiesce" || fail "a quiesce does not wait for the store: $(cat quiesce.out)"
 timeout 20 "$FOREBAY" ctl quiesce --resume --config forebay.toml >/dev/null || fail "a quiesce that waits cannot be ended"
 ! wait "$quiesce" || fail "a quiesce that was ended succeeds"
-grep -q "was ended before" quiesce.out || fail "it does not say why: $(cat quiesce.out)"
+grep -q "the quiesce ended before" quiesce.out || fail "it does not say why: $(cat quiesce.out)"
 io 'read -P 2 0 64k'
 kill -CONT "$KIT"
 # The next one takes what the store lacks.

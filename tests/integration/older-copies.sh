@@ -95,7 +95,7 @@ mv disk.img newer.img
 cp older.img disk.img
 : >server.log
 start
-said 'vm1: .*older than the flash tier.*blocks were written to the store again'
+said 'vm1: .*older than the flash tier.*blocks to the store again'
 flushed="read -P 11 0 4k;read -P 12 4k 4k;read -P 11 8k 2040k;read -P 10 64M 1M;read -P 13 65M 1536;read -P 14 66M 4k"
 mapfile -t -d ';' reads < <(printf %s "$flushed")
 io "${reads[@]}"
