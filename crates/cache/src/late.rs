@@ -12,8 +12,8 @@
 //! before any other has been written. The limit on a sync is always absolute, because the time of
 //! one depends on how much was written before it.
 //!
-//! A store that is late in one thing is so until it has done this very thing in time: a store that
-//! takes writes quickly may still hang in each sync.
+//! A store that is late in writes (or in syncs) stays late until it ends writes (or a sync) in time: a
+//! store that takes writes quickly may still hang in each sync.
 
 use crate::volume_set::VolumeSet;
 use forebay_block::{Nanos, PerVolume, Volume};
@@ -99,7 +99,7 @@ impl Late {
         others.filter_map(|(_, pace)| *pace).max()
     }
 
-    /// A volume's store has ended writes. True if it was late and is not any more.
+    /// A volume's store has ended writes. Returns whether it was late and has recovered.
     pub fn note(&mut self, volume: Volume, Round { since, ended, writes }: Round) -> bool {
         let last = ended.saturating_sub(since).0 / rounds(writes);
         // The limit is half of that for becoming late, and only other stores count. Otherwise a slow store would
@@ -114,8 +114,8 @@ impl Late {
         recovers && !self.volumes().contains(volume)
     }
 
-    /// A volume's store has ended a sync that began at `since`. True if it was late and is not any more. The limit is
-    /// half of that for becoming late.
+    /// A volume's store has ended a sync that began at `since`. Returns whether it was late and has recovered. The
+    /// limit is half of that for becoming late.
     pub fn note_synced(&mut self, volume: Volume, since: Nanos, now: Nanos) -> bool {
         let recovers =
             self.syncs.contains(volume) && now.saturating_sub(since).0 < SYNC_WAITED.0 / 2;
@@ -147,7 +147,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A store has ended so many writes in so many milliseconds.
+    /// Notes that a store has completed this number of writes in this time.
     fn end(late: &mut Late, volume: u32, writes: u32, ms: u64) -> bool {
         late.note(Volume(volume), Round { since: Nanos(0), ended: Nanos(ms * MS), writes })
     }

@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// Whether another modifying piece has to wait for the volume's share.
+    /// Whether another modifying piece has to wait until less is dirty (`shares.rs`).
     #[inline]
     pub fn is_over_share(&self, volume: Volume) -> bool {
         self.volumes.shares.is_over(self.volumes[volume].on_flash_or_coming())
@@ -243,15 +243,15 @@ impl World {
             && !self.flash.is_lost()
     }
 
-    /// Holds the rest of a request until its volume has fewer dirty blocks than its share.
+    /// Holds the rest of a request until the limits on dirty blocks allow more (`shares.rs`).
     pub fn hold_for_share(&mut self, request: RequestIndex) {
         let volume = self.front.requests[request].volume;
         self.front.requests.push(&mut self.volumes[volume].share_waiters, request);
         self.stats.waits_share += 1;
     }
 
-    /// Lets requests continue that wait for their volume's share: one of each volume under its
-    /// share. Returns whether there was any.
+    /// Lets requests continue that wait for the limits on dirty blocks: one of each volume that may
+    /// have more. Returns whether there was any.
     pub fn release_under_share(&mut self) -> bool {
         let mut any = false;
         if self.front.requests.count(RequestPlace::OverShare) > 0 {

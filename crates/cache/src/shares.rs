@@ -1,8 +1,8 @@
 //! How much of flash the dirty blocks of each volume, and of all volumes together, may fill.
 //!
-//! What a store does not take stays on flash. The log carries it on, so it must have room for it and for the writes to
-//! other stores meanwhile. Which stores will hang, nobody knows before they do, so the limits hold for all volumes at
-//! all times:
+//! Dirty blocks that a store does not accept stay on flash. The log carries them forward, so it must have room for
+//! them and for the writes to other stores. No one knows in advance which stores will hang, so the limits hold for all
+//! volumes at all times:
 //!
 //! - A volume has at most half of the blocks that can be dirty, its *share*: one store that takes nothing leaves half
 //!   to the others.
@@ -10,7 +10,8 @@
 //!   on (`cleaner/progress.rs`).
 //! - Of these three quarters, one quarter is divided evenly and reserved: up to this *least*, a volume never waits for
 //!   what others have. The reservations of the others leave a volume at least half, so with one busy volume only the
-//!   share counts.
+//!   share counts. (If flash has room for fewer blocks than there are volumes, each may still have one. The volumes are
+//!   then over the common limit from the start, and each destages its block at once.)
 //!
 //! A piece of a modifying request counts like the dirty block that it may become.
 

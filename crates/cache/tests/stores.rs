@@ -495,7 +495,7 @@ fn who_waits_in_a_jam_is_told_when_the_jam_has_lasted_for_long_enough() {
     s.wait(20);
     assert_eq!(s.d.reply_to(waits), Some(Err(IoError::Device)));
     assert!(s.d.cache.is_jammed(), "an operator is to be told");
-    // Whoever comes later, at once.
+    // A request that arrives later fails at once.
     s.write(2, 0);
     let late = s.request(2, Op::Flush, 0);
     assert_eq!(s.d.reply_to(late), Some(Err(IoError::Device)));

@@ -145,8 +145,9 @@ impl Engine {
     ///
     /// # Errors
     /// If this version has no such policy, the policy does not match the tiers or their relation, some dirty data
-    /// cannot be destaged, or backing stores answer nothing for 30 s (10 s for a header); the policy is then unchanged,
-    /// and requests continue. If a stop is announced.
+    /// cannot be destaged, no store completes a write for 30 s, or a header write takes 10 s; the policy is then
+    /// unchanged, and requests continue. The destage continues, too: until a store that hangs answers, flash gets no
+    /// room for more dirty data of any volume. If a stop is announced.
     pub fn set_policy(
         &self,
         policy: words::WritePolicy,
@@ -226,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// What changes while a change of policy goes on. Modifying requests and flushes are held during the last destage,
+    /// A value that changes as long as a change of policy makes progress. Modifying requests and flushes are held during the last destage,
     /// and reads do not count. Nor do writes to stores that fail, which are repeated without end.
     fn written(&self, core: &Core) -> (u64, u64) {
         let written = |v: &VolumeDescription| {
@@ -279,8 +280,8 @@ impl Engine {
             Ok::<(), EngineError>(())
         });
         let mut silent = Vec::new();
-        // (If such a header is written later after all, it says that the store lacks data, although it does not. Until
-        // the next note, the store is then refused without its flash tier, which loses nothing.)
+        // (If such a header is written after the order has given up, it marks a complete store as dirty. Until the next
+        // note, the store is then refused without its flash tier, which loses nothing.)
         for (answer, of) in marked.into_iter().zip(self.volumes()) {
             match answer {
                 Some(result) => result?,

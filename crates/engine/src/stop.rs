@@ -206,7 +206,8 @@ impl Engine {
             (StoresLeft::Whole, StopMode::Keep | StopMode::Destage) => StoreState::Whole,
         };
         let unsealed = |error| EngineError::Unsealed(UnsealedReason::Failed(Box::new(error)));
-        // A store that hangs gets no note, so it is believed, as after a kill.
+        // A store that does not answer gets no note: the next start treats it as after a kill. If a stamp does not end,
+        // no store gets one.
         let wait = HeldWait::endless(self.shared.lock().life()).limited(SILENCE_MAX);
         let goes_on = || !self.stores.are_given_up();
         let noted = self.end_stamping(wait);

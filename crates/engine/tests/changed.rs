@@ -244,7 +244,7 @@ fn a_new_flash_tier_names_the_one_that_it_replaces() {
         _ => false,
     };
     assert!(replaced(&error), "{error}");
-    // The user formats it, and is told nothing that is known.
+    // With --format, the user has already decided: there is no notice.
     let format = EngineOptions { format: true, ..EngineOptions::default() };
     let engine = Engine::open(&first, format).unwrap();
     assert!(engine.notices().is_empty(), "{:?}", engine.notices());
