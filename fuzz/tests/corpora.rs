@@ -95,6 +95,16 @@ fn a_tape_that_is_cut_anywhere_is_an_error_or_a_shorter_run() {
     }
 }
 
+/// Of a tape of another version, a target would see nothing but the version.
+#[test]
+fn the_tapes_of_the_corpus_are_of_this_version() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/tape");
+    for (name, flash) in [("run", false), ("flash", true)] {
+        let bytes = fs::read(corpus.join(name)).unwrap();
+        assert!(replay(&bytes[1..], tape_config(flash)).expect(name).records > 0);
+    }
+}
+
 /// The state machine asserts that only operations in flight end.
 #[test]
 fn a_tape_on_which_a_sync_ends_twice_is_an_error_that_names_the_record() {
