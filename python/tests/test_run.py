@@ -78,7 +78,7 @@ def test_slices_have_a_document_each_and_merge_to_rows(example, tmp_path):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda s: forebay.mrc(s, json=True), "json: forebay.run always asks"),
+        (lambda s: forebay.mrc(s, json=True), "json: forebay.run always requests"),
         (lambda s: forebay.mrc(s, slices=4, slice=1), "slice: a slice has no rows"),
         (lambda s: forebay.plan(print_devices=True), "print_devices: the catalogue"),
         (lambda s: forebay.mrc(help=True), "help: the help is text"),
