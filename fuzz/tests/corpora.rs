@@ -95,7 +95,7 @@ fn a_tape_that_is_cut_anywhere_is_an_error_or_a_shorter_run() {
     }
 }
 
-/// Of a tape of another version, a target would see nothing but the version.
+/// A target that reads a tape of another version sees nothing but the version.
 #[test]
 fn the_tapes_of_the_corpus_are_of_this_version() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/tape");
