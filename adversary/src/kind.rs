@@ -198,10 +198,16 @@ pub fn late() -> [Kind; 3] {
     ]
 }
 
-/// Cuts, kills and stops, and stores that do not answer writes or syncs for a long time.
-pub fn hung() -> [Kind; 2] {
+/// Cuts, kills and stops, and stores that do not answer writes or syncs, or take no headers, for a long time.
+pub fn hung() -> [Kind; 4] {
     let plan = Plan { hangs: true, steps: 300, ..Plan::CUTS };
-    [kind("back-hung", true, Some(true), plan), slots("back-slots-hung", true, plan)]
+    let headers = Plan { headers: true, ..plan };
+    [
+        kind("back-hung", true, Some(true), plan),
+        slots("back-slots-hung", true, plan),
+        kind("back-hung-headers", true, Some(true), headers),
+        slots("back-slots-hung-headers", true, headers),
+    ]
 }
 
 /// Cuts, and flash that disappears during a life and returns at the next start.

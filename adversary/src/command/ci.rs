@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Number of seeds for each kind of random run.
-const SEEDS: [(&str, u64); 65] = [
+const SEEDS: [(&str, u64); 67] = [
     ("dram", 220),
     ("back", 840),
     ("through", 700),
@@ -60,6 +60,8 @@ const SEEDS: [(&str, u64); 65] = [
     // (Seed 93 gets to a limit that docs/fault-model.md names: two late stores owe nearly all that may be dirty.)
     ("back-hung", 90),
     ("back-slots-hung", 150),
+    ("back-hung-headers", 90),
+    ("back-slots-hung-headers", 90),
     ("through-others", 150),
     ("switch-others", 150),
     ("back-slots-others", 150),

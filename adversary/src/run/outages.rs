@@ -49,7 +49,11 @@ impl Runner<'_> {
     pub(super) fn hang(&mut self) -> Result<(), String> {
         let Some((volume, _)) = self.world.hung else {
             let volume = Volume(self.choices.choose(self.oracles.len() as u64) as u32);
-            let silence = Silence::ALL[self.choices.choose(Silence::ALL.len() as u64) as usize];
+            let ways = match self.plan.has_headers() {
+                true => Silence::ALL.len(),
+                false => Silence::PLAIN,
+            };
+            let silence = Silence::ALL[self.choices.choose(ways as u64) as usize];
             self.tell(|| format!("the store of volume {volume:?} hangs: {silence:?}"));
             self.world.hung = Some((volume, silence));
             self.seen.stats.add("stores: hangs", 1);
@@ -61,7 +65,13 @@ impl Runner<'_> {
                 self.world.hung = None;
                 self.wait_for(None)
             }
-            1 => Ok(()),
+            1 => {
+                // As an engine does from time to time.
+                if self.plan.has_headers() {
+                    self.world.order(Order::Stamp);
+                }
+                Ok(())
+            }
             _ if self.destage.is_some() => Ok(()),
             _ => {
                 self.seen.stats.add("stores: waits for others while one hangs", 1);

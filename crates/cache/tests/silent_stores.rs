@@ -1,14 +1,20 @@
 //! A store that does not answer: other volumes are written as if it were not there, and nothing counts as clean
 //! that it has not taken.
 //!
-//! Method: two volumes on flash, in virtual time. From some moment on, the store of volume 0 takes no writes, or ends
-//! no syncs; later it answers all that it owes.
+//! Method: two volumes on flash, in virtual time, with and without stamps in the headers of their stores. From some
+//! moment on, the store of volume 0 takes no writes, ends no syncs, or takes no headers; later it answers all that it
+//! owes. A header is written and then synced, so a store that hangs in writes or syncs takes no headers either.
+
+use std::collections::BTreeSet;
 
 use forebay_block::{Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, CacheConfig, FlashLayout, Order, SlotsConfig, WritePolicy};
+use forebay_cache::{
+    Acknowledge, Cache, CacheConfig, Notice, Order, StampReport, VolumeConfig, WritePolicy,
+};
 use forebay_effect::{Device, Effect, RequestId};
+use forebay_flash::StampNumber;
 
-use crate::driver::{BLOCK, Driver, with_flash};
+use crate::driver::{BLOCK, Driver, with_flash, with_slots};
 
 const SECOND: u64 = 1_000_000_000;
 const SILENT: Volume = Volume(0);
@@ -20,11 +26,16 @@ enum Silence {
     Nothing,
     Writes,
     Syncs,
+    Headers,
 }
 
 struct World {
     d: Driver,
     silence: Silence,
+    /// Volumes whose headers are being written.
+    stamping: BTreeSet<Volume>,
+    /// The number of the last stamp.
+    stamp: StampNumber,
     requests: u64,
 }
 
@@ -32,25 +43,31 @@ fn log() -> CacheConfig {
     with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash)
 }
 
-fn slots() -> CacheConfig {
-    let mut config = log();
-    let flash = config.flash.as_mut().expect("there is flash");
-    (flash.geometry.slots, flash.geometry.directory_pages) = (32, 0);
-    flash.geometry.regions = 24;
-    flash.entries_max = 32;
-    flash.layout = FlashLayout::Slots(SlotsConfig {
-        blocks: 28,
-        cells: Default::default(),
-        promote_dirty_after: 1,
-        give_up_copies: true,
-    });
-    config
-}
-
 impl World {
-    fn new(config: CacheConfig) -> World {
-        let d = Driver::with_volumes(config, 64 * BLOCK);
-        World { d, silence: Silence::Nothing, requests: 0 }
+    /// If `stamped`, both stores keep stamps.
+    fn new(config: CacheConfig, stamped: bool) -> World {
+        let mut cache = Cache::new(config);
+        let volumes = [0, 1].map(|_| cache.attach(VolumeConfig::new(64 * BLOCK)));
+        volumes.into_iter().filter(|_| stamped).for_each(|volume| cache.keep_stamps(volume));
+        let (d, stamping, stamp) = (Driver::start(cache), BTreeSet::new(), StampNumber::NONE);
+        World { d, silence: Silence::Nothing, stamping, stamp, requests: 0 }
+    }
+
+    /// Writes the header of one store, if any waits that does not hang.
+    fn write_header(&mut self) -> bool {
+        while let Some(notice) = self.d.cache.poll_notice() {
+            if let Notice::Stamp { stamps, .. } = notice {
+                self.stamping.extend(stamps.into_iter().map(|(volume, _)| volume));
+            }
+        }
+        let hangs = |&volume: &Volume| volume == SILENT && self.silence != Silence::Nothing;
+        let Some(volume) = self.stamping.iter().copied().find(|v| !hangs(v)) else { return false };
+        self.stamping.remove(&volume);
+        self.stamp = StampNumber(self.stamp.0 + 1);
+        let report = StampReport { volume, result: Ok(self.stamp) };
+        self.d.cache.handle_stamped(self.now(), &[report]);
+        self.d.poll();
+        true
     }
 
     fn now(&self) -> Nanos {
@@ -65,10 +82,15 @@ impl World {
             Effect::Sync { device: Device::Backing(SILENT), .. } => silence != Silence::Syncs,
             _ => true,
         };
-        while let Some(at) = self.d.pending.iter().position(|(effect, _)| answers(effect)) {
-            let token = self.d.pending.remove(at).0.token().expect("a device effect");
-            self.d.cache.handle_completion(self.now(), token, Ok(()));
-            self.d.poll();
+        loop {
+            while let Some(at) = self.d.pending.iter().position(|(effect, _)| answers(effect)) {
+                let token = self.d.pending.remove(at).0.token().expect("a device effect");
+                self.d.cache.handle_completion(self.now(), token, Ok(()));
+                self.d.poll();
+            }
+            if !self.write_header() {
+                break;
+            }
         }
     }
 
@@ -130,11 +152,11 @@ impl World {
 }
 
 /// Each layout, after no store was written, or all, or all by a destage of everything.
-fn cases() -> Vec<(String, World)> {
+fn cases(stamped: bool) -> Vec<(String, World)> {
     let mut cases = Vec::new();
-    for (name, config) in [("log", log as fn() -> CacheConfig), ("slots", slots)] {
+    for (name, config) in [("log", log as fn() -> CacheConfig), ("slots", with_slots)] {
         for (before, writes) in [("nothing", 0), ("cleanings", 200), ("destage", 4)] {
-            let mut world = World::new(config());
+            let mut world = World::new(config(), stamped);
             for n in 0..writes {
                 world.write([SILENT, HEALTHY][n as usize % 2], n / 2 % 60);
                 world.wait(SECOND);
@@ -142,7 +164,7 @@ fn cases() -> Vec<(String, World)> {
             if before == "destage" {
                 world.destage();
             }
-            cases.push((format!("{name}, {before}"), world));
+            cases.push((format!("{name}, {before}, stamped: {stamped}"), world));
         }
     }
     cases
@@ -159,7 +181,7 @@ fn blocks_in_memory_that_a_store_does_not_take_leave_frames_for_other_volumes() 
             acknowledge: Acknowledge::Flash,
             ..CacheConfig::dram_only(dram_blocks)
         };
-        let mut world = World::new(config);
+        let mut world = World::new(config, false);
         world.silence = Silence::Writes;
         (0..5).for_each(|block| _ = world.write(SILENT, block));
         while world.d.cache.stats().cleanings_parted == 0 {
@@ -177,7 +199,8 @@ fn blocks_in_memory_that_a_store_does_not_take_leave_frames_for_other_volumes() 
 /// Does not return if other volumes are delayed by a store that does not answer this.
 fn check_delays(silence: Silence) {
     let mut bad = Vec::new();
-    for (case, mut world) in cases() {
+    let plain = if silence == Silence::Headers { Vec::new() } else { cases(false) };
+    for (case, mut world) in plain.into_iter().chain(cases(true)) {
         for time in ["once", "again"] {
             world.silence = silence;
             for block in 0..6 {
@@ -208,4 +231,9 @@ fn a_store_that_takes_no_writes_delays_no_other_volume_for_long() {
 #[test]
 fn a_store_that_ends_no_sync_delays_no_other_volume_for_long() {
     check_delays(Silence::Syncs);
+}
+
+#[test]
+fn a_store_that_takes_no_header_delays_no_other_volume_for_long() {
+    check_delays(Silence::Headers);
 }
