@@ -181,6 +181,10 @@ impl LateWrites {
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
         let Writing { since, shards, .. } = *active.writing();
+        // If the steps of this call are spent, records may wait that no shard has looked at, not for their stores.
+        if s.world.budget.is_short() {
+            return false;
+        }
         if s.world.flash.is_lost() || s.world.volumes.len() < 2 {
             self.ask_at = None;
             return false;

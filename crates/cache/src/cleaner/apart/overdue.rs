@@ -47,7 +47,8 @@ impl LateWrites {
         true
     }
 
-    /// Likewise for stamps that are to cover the destaged records of the volumes `left`.
+    /// If the stamps are overdue that are to cover the destaged records of the volumes `left`, the cleaning in progress
+    /// continues without these volumes; returns whether it does. `may_settle`: as for [`LateWrites::part`].
     pub fn part_covering(
         &mut self,
         work: Work,
@@ -73,7 +74,9 @@ impl LateWrites {
         true
     }
 
-    /// Likewise for the stamps of the volumes `left` that are to see the chosen records: none of them is written.
+    /// If the stamps of the volumes `left` are overdue that are to see the chosen records, the cleaning in progress
+    /// continues and writes nothing to these volumes; returns whether it does. `may_settle`: as for
+    /// [`LateWrites::part`].
     pub fn part_stamping(
         &mut self,
         work: Work,
@@ -95,7 +98,8 @@ impl LateWrites {
         true
     }
 
-    /// Likewise for the stamps of the volumes `left` that are to cover the records of a region to be given back.
+    /// Whether a region is given back although stamps of the volumes `left` do not cover its records, because these
+    /// stamps are overdue.
     pub fn part_releasing(&mut self, s: &mut Surroundings<'_>, left: VolumeSet) -> bool {
         if !self.may_part(s) || !self.may_ask(s.world.now) {
             return false;
@@ -127,8 +131,8 @@ impl LateWrites {
         Some(if known { Nanos(0) } else { Late::answer_due(since, s.world.somebody_waits()) })
     }
 
-    /// Likewise when the stamps in progress of all these volumes are overdue, whether or not the stores are late in
-    /// something else: only then can nothing be written to them.
+    /// When the stamps in progress of all these volumes are overdue, whether or not the stores are late in something
+    /// else: only then can nothing be written to them. `None`: as for [`LateWrites::all_late_at`].
     fn headers_overdue_at(&self, s: &Surroundings<'_>, left: VolumeSet) -> Option<Nanos> {
         if left.is_empty() || self.are_all_slow(s.world, VolumeSet::EMPTY, left) {
             return None;

@@ -30,7 +30,7 @@ const CARRY_BATCH: usize = 16;
 pub(crate) enum Settling {
     /// None.
     Nothing,
-    /// Those that have been destaged.
+    /// All that have been destaged.
     Destaged,
     /// All.
     All,
