@@ -187,6 +187,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("stores taken over live", 600),
     ("stores used by others between runs", 400),
     ("stores: a cleaning left a store that hung", 20),
+    ("stores: a cleaning left headers that hung", 20),
     ("stores: a cleaning left syncs that hung", 25),
     ("stores: a cleaning left writes that hung", 20),
     ("stores: appends refused", 170),

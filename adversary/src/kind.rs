@@ -198,15 +198,18 @@ pub fn late() -> [Kind; 3] {
     ]
 }
 
-/// Cuts, kills and stops, and stores that do not answer writes or syncs for a long time.
-pub fn hung() -> [Kind; 4] {
+/// Cuts, kills and stops, and stores that do not answer writes or syncs, or take no headers, for a long time.
+pub fn hung() -> [Kind; 6] {
     let plan = Plan { hung_max: 1, steps: 300, ..Plan::CUTS };
     let two = Plan { hung_max: 2, ..plan };
+    let headers = Plan { headers: true, ..plan };
     [
         kind("back-hung", true, Some(true), plan),
         slots("back-slots-hung", true, plan),
         kind("back-hung-two", true, Some(true), two),
         slots("back-slots-hung-two", true, two),
+        kind("back-hung-headers", true, Some(true), headers),
+        slots("back-slots-hung-headers", true, headers),
     ]
 }
 

@@ -13,7 +13,7 @@
 //!   it;
 //! - a stamp claims that records are on the store only if they are durable there;
 //! - a superblock frees a region only after stamps have been made of the stores that took over its
-//!   records;
+//!   records, except for blocks whose newest record is elsewhere and has the same data or newer data as dirty;
 //! - while a superblock that a start may find says that nothing bypasses the log on its way to a
 //!   store, nothing is zeroed there, and no earlier zeroing may be lost.
 //!
@@ -60,6 +60,18 @@ struct Batch {
     entries: Vec<BatchEntry>,
 }
 
+/// A sector that was written to a store that keeps stamps.
+#[derive(Clone, Copy, Debug)]
+struct Unstamped {
+    volume: Volume,
+    sector: u64,
+    id: WriteId,
+    /// The region of the log that holds its data.
+    region: RegionSequence,
+    /// Whether a stamp was ordered since it was durable on the store.
+    ordered: bool,
+}
+
 /// The account and the violations; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Watch {
@@ -93,9 +105,8 @@ pub struct Watch {
     overtaken: HashSet<(Volume, u64, WriteId)>,
     /// Earlier versions existed when the life began.
     first_version: WriteId,
-    /// Data that was written to stores and is in no stamp yet: volume, region of the log, and
-    /// whether a stamp was ordered since.
-    unstamped: Vec<(Volume, RegionSequence, bool)>,
+    /// Data that was written to stores and is in no stamp yet.
+    unstamped: Vec<Unstamped>,
     /// Sectors of the medium that hold something other than what was written (first and end).
     harmed: Vec<(u64, u64)>,
     /// The first violation.
@@ -230,15 +241,7 @@ impl Watch {
             });
         }
         self.check_claims("a superblock", superblock.synced, SuperblockGeneration::NONE);
-        let released = |u: &&(Volume, RegionSequence, bool)| u.1 < superblock.tail_region;
-        if let Some(&(volume, region, _)) = self.unstamped.iter().find(released) {
-            self.say(|| {
-                format!(
-                    "region {region} is freed, but no stamp says which of its data volume {} holds",
-                    volume.0
-                )
-            });
-        }
+        self.check_freed(superblock.tail_region);
         let logged = superblock.bindings.iter().filter(|b| b.logged != StampNumber::NONE);
         let logged = logged.fold(0, |all, b| all | 1_u64.checked_shl(b.volume.0).unwrap_or(0));
         let lost = self.zeroings.iter().find(|z| logged >> z.0.0 & 1 == 1);
@@ -252,6 +255,53 @@ impl Watch {
             });
         }
         self.superblocks.push((generation, write, logged));
+    }
+
+    /// All regions before `tail` are freed: no data that is in no stamp may be in them alone.
+    fn check_freed(&mut self, tail: RegionSequence) {
+        let mut unstamped = std::mem::take(&mut self.unstamped);
+        unstamped.retain_mut(|u| {
+            if u.region >= tail {
+                return true;
+            }
+            match self.region_that_holds(u) {
+                Some(region) if region >= tail => u.region = region,
+                Some(region) => self.say(|| {
+                    format!(
+                        "region {region} is freed, but no stamp says that volume {} holds write {} \
+                         of sector {}",
+                        u.volume.0, u.id, u.sector
+                    )
+                }),
+                None => return false,
+            }
+            true
+        });
+        self.unstamped = unstamped;
+    }
+
+    /// The region with the record from which a start would have this sector, or a newer version; `None` if a newer
+    /// tombstone says that the store has it.
+    fn region_that_holds(&self, u: &Unstamped) -> Option<RegionSequence> {
+        let sectors = self.block_sectors();
+        let key = BlockKey::new(u.volume, u.sector / sectors);
+        let granule = u.sector % sectors * SECTOR / u64::from(self.geometry.granule_bytes());
+        for batch in self.batches.values().rev() {
+            let Some(entry) = batch.entries.iter().rfind(|entry| entry.key == key) else {
+                continue;
+            };
+            if entry.kind == EntryKind::Tombstone {
+                return None;
+            }
+            // What is newer than a record replaces it as a whole.
+            if !entry.dirty.contains(granule as u32) {
+                break;
+            }
+            if self.is_batch_durable(batch) {
+                return Some(batch.region);
+            }
+        }
+        Some(u.region)
     }
 
     fn batch_submitted(&mut self, page: u32, data: &[u8], write: Part) {
@@ -430,7 +480,8 @@ impl Watch {
             }
             let newest = batches.iter().max().and_then(|n| self.batches.get(n));
             if let (Some(batch), 0) = (newest, self.geometry.slots) {
-                self.unstamped.push((volume, batch.region, false));
+                let (sector, region) = (at, batch.region);
+                self.unstamped.push(Unstamped { volume, sector, id, region, ordered: false });
             }
         }
     }
@@ -503,8 +554,13 @@ impl Watch {
     /// Checks a stamp that is ordered for a volume whose store durably holds `image`: everything
     /// that it calls complete must be there.
     pub fn see_order(&mut self, volume: Volume, stamp: Stamp, image: &[u8]) {
-        for written in self.unstamped.iter_mut().filter(|u| u.0 == volume) {
-            written.2 = true;
+        for written in self.unstamped.iter_mut().filter(|u| u.volume == volume) {
+            let held = &image[(written.sector * SECTOR) as usize..][..SECTOR as usize];
+            let older = matches!(
+                value_of(held, volume.0, written.sector),
+                Value::Write(older) if older < written.id
+            );
+            written.ordered |= !older;
         }
         if self.geometry.has_slots() {
             return;
@@ -542,13 +598,13 @@ impl Watch {
 
     /// Records that the ordered stamp is durable.
     pub fn see_stamp(&mut self, volume: Volume) {
-        self.unstamped.retain(|u| u.0 != volume || !u.2);
+        self.unstamped.retain(|u| u.volume != volume || !u.ordered);
     }
 
     /// The volume's store cannot be stamped for now, so the data that it took over so far needs no
     /// stamp.
     pub fn excuse(&mut self, volume: Volume) {
-        self.unstamped.retain(|u| u.0 != volume);
+        self.unstamped.retain(|u| u.volume != volume);
     }
 
     // ---- undetectable damage ----

@@ -307,12 +307,12 @@ impl World {
     /// Writes some of the ordered stamps, or fails to; returns whether any had been ordered.
     pub fn write_stamps(&mut self, choices: &mut dyn Choices) -> bool {
         let mut reports = Vec::new();
-        if self.ordered.is_empty() {
-            return false;
-        }
-        // In any order; the stamp of a slow store comes last.
-        self.ordered.sort_by_key(|(volume, ..)| Some(*volume) == self.late);
-        let others = self.ordered.len() - 1;
+        // In any order; the stamp of a slow store comes last, and that of one that hangs not at all.
+        let hung = &self.hung;
+        let hangs = |volume| hung.iter().any(|&(hung, _)| hung == volume);
+        self.ordered.sort_by_key(|&(volume, ..)| (hangs(volume), Some(volume) == self.late));
+        let answers = self.ordered.iter().filter(|&&(volume, ..)| !hangs(volume)).count();
+        let Some(others) = answers.checked_sub(1) else { return false };
         let some = match others {
             0 => 1,
             _ => 1 + choices.choose(1 + others as u64) as usize,

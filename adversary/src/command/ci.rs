@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Number of seeds for each kind of random run.
-const SEEDS: [(&str, u64); 67] = [
+const SEEDS: [(&str, u64); 69] = [
     ("dram", 220),
     ("back", 840),
     ("through", 700),
@@ -61,6 +61,8 @@ const SEEDS: [(&str, u64); 67] = [
     ("back-slots-hung", 150),
     ("back-hung-two", 150),
     ("back-slots-hung-two", 150),
+    ("back-hung-headers", 90),
+    ("back-slots-hung-headers", 90),
     ("through-others", 150),
     ("switch-others", 150),
     ("back-slots-others", 150),

@@ -62,6 +62,8 @@ pub struct Plan {
     /// How flash fails, if it does. With write-through, this must not make a request fail; nor with
     /// write-back, if flash is only full.
     pub flash_end: Option<FlashEnd>,
+    /// Whether stores keep stamps in headers, whatever else happens.
+    pub headers: bool,
     /// Whether devices are replaced by older copies of themselves after a life; stores then keep
     /// stamps.
     pub older: bool,
@@ -93,6 +95,7 @@ impl Plan {
         late: false,
         hung_max: 0,
         flash_end: None,
+        headers: false,
         older: false,
         accepts_older: false,
         header_faults: false,
@@ -103,7 +106,7 @@ impl Plan {
 
     /// Whether stores have headers.
     pub fn has_headers(&self) -> bool {
-        self.older || self.flash_end == Some(FlashEnd::Gone)
+        self.headers || self.older || self.flash_end == Some(FlashEnd::Gone)
     }
 }
 

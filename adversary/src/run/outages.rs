@@ -62,7 +62,11 @@ impl Runner<'_> {
                 return Ok(());
             }
             let volume = Volume(self.choices.choose(volumes as u64) as u32);
-            let silence = Silence::ALL[self.choices.choose(Silence::ALL.len() as u64) as usize];
+            let ways = match self.plan.has_headers() {
+                true => Silence::ALL.len(),
+                false => Silence::PLAIN,
+            };
+            let silence = Silence::ALL[self.choices.choose(ways as u64) as usize];
             if !self.world.hangs(volume) {
                 self.tell(|| format!("the store of volume {volume:?} hangs: {silence:?}"));
                 self.world.hung.push((volume, silence));
@@ -82,7 +86,13 @@ impl Runner<'_> {
                 }
                 Ok(())
             }
-            1 => Ok(()),
+            1 => {
+                // As an engine does from time to time.
+                if self.plan.has_headers() {
+                    self.world.order(Order::Stamp);
+                }
+                Ok(())
+            }
             _ if self.destage.is_some() => Ok(()),
             _ => {
                 self.seen.stats.add("stores: waits for others while one hangs", 1);

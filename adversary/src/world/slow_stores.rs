@@ -17,17 +17,24 @@ pub enum Silence {
     Syncs,
     /// Neither writes nor syncs.
     Both,
+    /// Only the writes of its header.
+    Headers,
 }
 
 impl Silence {
-    /// All ways to hang.
-    pub const ALL: [Silence; 3] = [Silence::Writes, Silence::Syncs, Silence::Both];
+    /// All ways to hang. A header is written and then synced, so in all of these ways, its write hangs.
+    pub const ALL: [Silence; 4] =
+        [Silence::Writes, Silence::Syncs, Silence::Both, Silence::Headers];
+    /// The ways that hang if stores have no headers.
+    pub const PLAIN: usize = 3;
 
     /// Whether the store answers such an operation.
     fn answers(self, verb: Verb) -> bool {
         match verb {
-            Verb::Write | Verb::WriteZeroes { .. } => self == Silence::Syncs,
-            Verb::Sync => self == Silence::Writes,
+            Verb::Write | Verb::WriteZeroes { .. } => {
+                matches!(self, Silence::Syncs | Silence::Headers)
+            }
+            Verb::Sync => matches!(self, Silence::Writes | Silence::Headers),
             Verb::Read => true,
         }
     }
@@ -38,6 +45,7 @@ impl Silence {
             Silence::Writes => "stores: a cleaning left writes that hung",
             Silence::Syncs => "stores: a cleaning left syncs that hung",
             Silence::Both => "stores: a cleaning left a store that hung",
+            Silence::Headers => "stores: a cleaning left headers that hung",
         }
     }
 }

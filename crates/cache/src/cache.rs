@@ -77,6 +77,7 @@ use crate::cleaner::{Cleaner, Work};
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::destage::Destages;
 use crate::front::INTERNAL;
+use crate::late::Lateness;
 use crate::notice::{Notice, Open};
 use crate::order::Order;
 use crate::pass_through::PassThrough;
@@ -479,6 +480,9 @@ impl Cache {
             turn
         });
         self.stores.note_unstamped(&mut self.world, others);
+        for (volume, since) in stamped.ordered {
+            self.stores.note_answered(&mut self.world, volume, Lateness::Headers, since);
+        }
         self.take_turn();
     }
 }

@@ -1,5 +1,5 @@
 //! Late stores: those whose writes in a cleaning take many times as long as the writes to other
-//! stores, and those that take very long to end a sync.
+//! stores, and those that take very long to end a sync or the write of their header.
 //!
 //! A cleaning covers all volumes and ends when the slowest store has taken its part; meanwhile no
 //! request gets room. So a cleaning continues without the volumes of late stores
@@ -10,7 +10,8 @@
 //! A store is late in comparison with the slowest of the other stores, by the time that a round of
 //! writes takes. As long as no other store's time is known, the limit is absolute: a store may hang
 //! before any other has been written. The limit on a sync is always absolute, because the time of
-//! one depends on how much was written before it.
+//! one depends on how much was written before it. So is the limit on the write of a header, which ends with a sync of
+//! the same store.
 //!
 //! A store that is late in writes (or in syncs) stays late until it ends writes (or a sync) in time: a
 //! store that takes writes quickly may still hang in each sync.
@@ -31,15 +32,17 @@ const LEAST_WAITED: Nanos = Nanos(50_000_000);
 const ALONE: Nanos = Nanos(1_000_000_000);
 const ALONE_WAITED: Nanos = Nanos(500_000_000);
 
-/// The limit on a sync; the second value applies while a request waits for room.
-const SYNC: Nanos = Nanos(4_000_000_000);
-const SYNC_WAITED: Nanos = Nanos(1_000_000_000);
+/// The limit on a sync, and on the write of a header; the second value applies while a request waits for room.
+const ANSWER: Nanos = Nanos(4_000_000_000);
+const ANSWER_WAITED: Nanos = Nanos(1_000_000_000);
 
 /// What a store is late in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lateness {
     Writes,
     Syncs,
+    /// The writes of its header.
+    Headers,
 }
 
 /// Writes of a cleaning to one store.
@@ -58,6 +61,7 @@ pub(crate) struct Late {
     /// Volumes whose stores are late, by what they are late in.
     writes: VolumeSet,
     syncs: VolumeSet,
+    headers: VolumeSet,
     /// Nanoseconds for a round of writes, smoothed over the last destages, if there were any.
     pace: PerVolume<Option<u64>>,
 }
@@ -71,7 +75,7 @@ impl Late {
     /// Volumes whose stores are late.
     #[inline]
     pub fn volumes(&self) -> VolumeSet {
-        self.writes | self.syncs
+        self.writes | self.syncs | self.headers
     }
 
     /// The time from which a volume's store is late if it has not ended the `writes` that began at
@@ -86,10 +90,10 @@ impl Late {
         since.saturating_add(Nanos(time.saturating_mul(rounds(writes))))
     }
 
-    /// The time from which a store is late if it has not ended the sync that began at `since`; earlier if a request
-    /// `waits` for room.
-    pub fn sync_due(since: Nanos, waits: bool) -> Nanos {
-        since.saturating_add(if waits { SYNC_WAITED } else { SYNC })
+    /// The time from which a store is late if it has not ended the sync, or the write of its header, that began at
+    /// `since`; earlier if a request `waits` for room.
+    pub fn answer_due(since: Nanos, waits: bool) -> Nanos {
+        since.saturating_add(if waits { ANSWER_WAITED } else { ANSWER })
     }
 
     /// The time of the slowest other store that is not late.
@@ -114,24 +118,36 @@ impl Late {
         recovers && !self.volumes().contains(volume)
     }
 
-    /// A volume's store has ended a sync that began at `since`. Returns whether it was late and has recovered. The
-    /// limit is half of that for becoming late.
-    pub fn note_synced(&mut self, volume: Volume, since: Nanos, now: Nanos) -> bool {
-        let recovers =
-            self.syncs.contains(volume) && now.saturating_sub(since).0 < SYNC_WAITED.0 / 2;
+    /// A volume's store has ended a sync, or the write of its header, that began at `since`.
+    /// Returns whether it was late and has recovered. The limit is half of that for becoming late.
+    pub fn note_answered(
+        &mut self,
+        volume: Volume,
+        what: Lateness,
+        since: Nanos,
+        now: Nanos,
+    ) -> bool {
+        let in_time = now.saturating_sub(since).0 < ANSWER_WAITED.0 / 2;
+        let late = self.of(what);
+        let recovers = late.contains(volume) && in_time;
         if recovers {
-            self.syncs.remove(volume);
+            late.remove(volume);
         }
         recovers && !self.volumes().contains(volume)
+    }
+
+    fn of(&mut self, what: Lateness) -> &mut VolumeSet {
+        match what {
+            Lateness::Writes => &mut self.writes,
+            Lateness::Syncs => &mut self.syncs,
+            Lateness::Headers => &mut self.headers,
+        }
     }
 
     /// These volumes' stores are late; returns whether any was not late before.
     pub fn add(&mut self, volumes: VolumeSet, what: Lateness) -> bool {
         let news = !(volumes & !self.volumes()).is_empty();
-        match what {
-            Lateness::Writes => self.writes |= volumes,
-            Lateness::Syncs => self.syncs |= volumes,
-        }
+        *self.of(what) |= volumes;
         news
     }
 }
@@ -197,18 +213,26 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_hangs_in_syncs_is_late_until_a_sync_ends_in_time_whatever_it_writes() {
+    fn a_store_that_hangs_in_syncs_or_headers_is_late_until_one_ends_in_time_whatever_it_writes() {
         let mut late = three();
-        assert_eq!(Late::sync_due(Nanos(7), false), Nanos(7 + 4000 * MS));
-        assert_eq!(Late::sync_due(Nanos(7), true), Nanos(7 + 1000 * MS));
+        assert_eq!(Late::answer_due(Nanos(7), false), Nanos(7 + 4000 * MS));
+        assert_eq!(Late::answer_due(Nanos(7), true), Nanos(7 + 1000 * MS));
         let one = VolumeSet::only(Volume(0));
-        assert!(late.add(one, Lateness::Syncs));
-        assert!(!end(&mut late, 0, 1, 1) && late.volumes() == one);
-        let mut synced = |ms: u64| late.note_synced(Volume(0), Nanos(7), Nanos(7 + ms * MS));
-        assert!(!synced(500) && synced(499) && !synced(1), "half of the limit");
-        late.add(one, Lateness::Syncs);
-        late.add(one, Lateness::Writes);
-        assert!(!late.note_synced(Volume(0), Nanos(7), Nanos(7)) && late.volumes() == one);
-        assert!(end(&mut late, 0, 1, 1), "in the writes, too");
+        let answer = |late: &mut Late, what, ms: u64| {
+            late.note_answered(Volume(0), what, Nanos(7), Nanos(7 + ms * MS))
+        };
+        for (what, other) in
+            [(Lateness::Syncs, Lateness::Headers), (Lateness::Headers, Lateness::Syncs)]
+        {
+            assert!(late.add(one, what));
+            assert!(!end(&mut late, 0, 1, 1) && late.volumes() == one);
+            assert!(!answer(&mut late, other, 0), "it was in time in that before");
+            assert!(!answer(&mut late, what, 500), "half of the limit");
+            assert!(answer(&mut late, what, 499) && !answer(&mut late, what, 1));
+            late.add(one, what);
+            late.add(one, Lateness::Writes);
+            assert!(!answer(&mut late, what, 0) && late.volumes() == one);
+            assert!(end(&mut late, 0, 1, 1), "in the writes, too");
+        }
     }
 }

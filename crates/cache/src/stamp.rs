@@ -6,19 +6,26 @@
 //! (`Cache::handle_stamped`). A stamp is ordered
 //!
 //! - before records go to a store that its stamp has not seen,
-//! - before a region is freed that held dirty records of the store,
+//! - in the log layout, before records that went to a store count as clean; in the slots layout, before a region
+//!   is freed that held dirty records of the store,
 //! - when the driver asks for one (`Order::Stamp`), which it does from time to time.
 //!
 //! The first two are phases of a cleaning. A header that cannot be written counts as a failed write
-//! to the store: its records stay dirty, the region is kept, and both are retried, while other
-//! stores are written. A store that is known to fail is not waited for when a region is freed. Late
+//! to the store: its records stay dirty, and are retried, while other stores are written. A cleaning does not wait
+//! for a header whose write is overdue (`cleaner/apart/overdue.rs`). Late
 //! stores get their stamps before a cleaning for them begins, so that no other cleaning waits for
 //! it.
+//!
+//! In the log layout a record counts as clean only when a stamp *covers* it: a stamp that was ordered after the store
+//! was synced, and is durable. So each region to be freed holds only records that stamps cover, or that are carried
+//! on. It would be too late to wait for the stamp when the region is freed: a newer record holds only those granules
+//! of an older one that are not clean yet.
 
-use forebay_block::{PerVolume, Volume};
+use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
 use forebay_flash::{BatchSequence, Layout, NotedStamp, RegionIndex, Stamp, StampNumber};
 
+use crate::late::Late;
 use crate::notice::Notice;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
@@ -63,6 +70,8 @@ pub(crate) struct Stamps {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     stamp: Stamp,
+    /// When it was ordered.
+    since: Nanos,
     /// The volume had received dirty records.
     taken_over: bool,
     /// Direct writes that had ended.
@@ -79,6 +88,8 @@ pub(crate) struct Stamped {
     pub noted: Vec<NotedStamp>,
     /// The volumes whose stamps could not be written.
     pub failed: VolumeSet,
+    /// The volumes of all these stamps, and when these were ordered.
+    pub ordered: Vec<(Volume, Nanos)>,
     /// The volumes that the stores' headers release from the log, when all expected answers have
     /// arrived.
     pub released: Option<VolumeSet>,
@@ -130,20 +141,36 @@ impl Stamps {
         self.under_way
     }
 
-    /// The volumes whose stamp in progress covers received dirty records.
-    pub fn settling(&self) -> VolumeSet {
-        let says = |v: &Volume| self.pending[*v].is_some_and(|pending| pending.taken_over);
-        self.under_way.iter().filter(says).collect()
+    /// The volumes among these that have durably received dirty records that no durable stamp covers.
+    pub fn uncovered(&self, volumes: VolumeSet) -> VolumeSet {
+        let covers = |v: &Volume| self.pending[*v].is_some_and(|pending| pending.taken_over);
+        let under_way: VolumeSet = self.under_way.iter().filter(covers).collect();
+        (self.taken_over & self.kept | under_way) & volumes
+    }
+
+    /// The volumes whose stamps in progress are overdue.
+    pub fn overdue(&self, now: Nanos) -> VolumeSet {
+        let overdue = |v: &Volume| {
+            self.ordered_at(*v).is_some_and(|since| Late::answer_due(since, true) <= now)
+        };
+        self.under_way.iter().filter(overdue).collect()
+    }
+
+    /// When the volume's stamp in progress was ordered, if there is one.
+    pub fn ordered_at(&self, volume: Volume) -> Option<Nanos> {
+        self.pending.get(volume).copied().flatten().map(|pending| pending.since)
     }
 
     /// The headers of these volumes were written, or could not be.
     pub fn note_written(&mut self, world: &mut World, reports: &[StampReport]) -> Stamped {
         let mut noted = Vec::with_capacity(reports.len());
+        let mut ordered = Vec::with_capacity(reports.len());
         let (mut failed, mut releasing) = (VolumeSet::EMPTY, VolumeSet::EMPTY);
         for &StampReport { volume, result } in reports {
             let this = VolumeSet::only(volume);
             let pending =
                 self.pending[volume].take().expect("no stamp was requested for the volume");
+            ordered.push((volume, pending.since));
             let releases = self.releasing & this;
             releasing |= releases;
             self.under_way &= !this;
@@ -166,7 +193,12 @@ impl Stamps {
             noted.push(NotedStamp { volume, number, logged });
         }
         let over = !releasing.is_empty() && self.releasing.is_empty();
-        Stamped { noted, failed, released: over.then(|| core::mem::take(&mut self.released)) }
+        Stamped {
+            noted,
+            failed,
+            ordered,
+            released: over.then(|| core::mem::take(&mut self.released)),
+        }
     }
 
     /// Volumes whose stamp has not seen that batch of the log.
@@ -175,7 +207,7 @@ impl Stamps {
         (volumes & self.kept).iter().filter(unseen).collect()
     }
 
-    /// The volumes that have durably received dirty records that no stamp covers.
+    /// The volumes that have durably received dirty records that no stamp covers, not even one in progress.
     pub fn owed(&self) -> VolumeSet {
         self.taken_over & self.kept
     }
@@ -246,6 +278,7 @@ impl Stamps {
             let settles = logs && !self.completing.contains(v);
             self.pending[v] = Some(Pending {
                 stamp,
+                since: world.now,
                 taken_over: self.taken_over.contains(v),
                 direct_writes: of.direct_done(),
                 settled: of.direct_settled().filter(|_| settles),

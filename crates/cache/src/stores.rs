@@ -53,9 +53,15 @@ impl Stores {
         }
     }
 
-    /// Notes that a volume's store has ended a sync that a cleaning asked for at `since`.
-    pub fn note_synced(&mut self, world: &mut World, volume: Volume, since: Nanos) {
-        if world.volumes.conditions.late.note_synced(volume, since, world.now) {
+    /// Notes that a volume's store has ended a sync, or the write of its header, that began at `since`.
+    pub fn note_answered(
+        &mut self,
+        world: &mut World,
+        volume: Volume,
+        what: Lateness,
+        since: Nanos,
+    ) {
+        if world.volumes.conditions.late.note_answered(volume, what, since, world.now) {
             Stores::pin(world);
         }
     }

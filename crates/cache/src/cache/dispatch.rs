@@ -11,6 +11,7 @@ use crate::cleaner::{Cleaner, Surroundings, Work};
 use crate::destage::{DestageEnd, Destaged};
 use crate::flash_condition::Jam;
 use crate::holds::HoldReason;
+use crate::late::Lateness;
 use crate::notice::Notice;
 use crate::pass_through::Others;
 use crate::shard::{Forgotten, RegionMove};
@@ -348,7 +349,7 @@ impl Cache {
             match waiter {
                 SyncWaiter::Cleaner => {
                     let since = self.cleaner.synced(volume);
-                    self.stores.note_synced(&mut self.world, volume, since);
+                    self.stores.note_answered(&mut self.world, volume, Lateness::Syncs, since);
                 }
                 SyncWaiter::Retire(extent) => {
                     let log = self.world.log.as_mut().expect("only a log retires extents");

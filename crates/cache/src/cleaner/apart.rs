@@ -1,9 +1,15 @@
-//! Destages apart from cleanings: the writes to late stores (`late.rs`), and their syncs, that a cleaning has
-//! begun but does not wait for. When the writes have ended, the stores are synced, and then the destaged
-//! records are clean, as at the end of a cleaning. No cleaning writes to such a volume before that.
+//! Destages apart from cleanings: the writes to late stores (`late.rs`), their syncs, and the stamps that follow, that
+//! a cleaning has begun but does not wait for. When the writes have ended, the stores are synced, stamps cover the
+//! destaged records, and then these are clean, as at the end of a cleaning. No cleaning writes to such a volume before
+//! that.
 //!
-//! A write without a sync is not durable. So it makes no difference whether a cleaning leaves a store before its
-//! writes have ended or before its sync has: the records stay dirty, and a reclaim carries them on.
+//! A write without a sync is not durable, and a record that no stamp covers may not leave the log. So it makes no
+//! difference whether a cleaning leaves a store before its writes have ended, before its sync has, or before its stamp
+//! is durable: the records stay dirty, and a reclaim carries them on.
+
+mod overdue;
+
+pub(super) use overdue::covers;
 
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
@@ -11,9 +17,9 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, RegionIndex};
 
 use super::phase::Writing;
-use super::{DestagePhase, Destaging, Surroundings, Work};
+use super::{Destaging, Surroundings, Work};
 use crate::cache::VOLUMES_MAX;
-use crate::late::{Late, Lateness, Round};
+use crate::late::{Lateness, Round};
 use crate::shard::Shard;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
@@ -52,11 +58,13 @@ pub(super) struct LateWrites {
     writing: VolumeSet,
     syncing: VolumeSet,
     synced: VolumeSet,
+    /// Volumes whose sync has ended: stamps are to cover their records.
+    covering: VolumeSet,
     /// Volumes whose writes and sync have ended: their records become clean, or stay dirty after a failure.
     settling: VolumeSet,
     /// Settling volumes with a failed write.
     failed: VolumeSet,
-    /// Settling volumes whose sync has failed.
+    /// Covering and settling volumes whose sync or stamp has failed.
     unsynced: VolumeSet,
     /// The error of the last failed write.
     error: IoError,
@@ -76,6 +84,7 @@ impl LateWrites {
             writing: VolumeSet::EMPTY,
             syncing: VolumeSet::EMPTY,
             synced: VolumeSet::EMPTY,
+            covering: VolumeSet::EMPTY,
             settling: VolumeSet::EMPTY,
             failed: VolumeSet::EMPTY,
             unsynced: VolumeSet::EMPTY,
@@ -90,7 +99,7 @@ impl LateWrites {
     /// The volumes that are apart.
     #[inline]
     pub fn volumes(&self) -> VolumeSet {
-        self.writing | self.syncing | self.synced | self.settling
+        self.writing | self.syncing | self.synced | self.covering | self.settling
     }
 
     /// Checks that all shards agree on which volumes are apart. While volumes settle, a shard that has marked their
@@ -172,6 +181,10 @@ impl LateWrites {
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
         let Writing { since, shards, .. } = *active.writing();
+        // If the steps of this call are spent, records may wait that no shard has looked at, not for their stores.
+        if s.world.budget.is_short() {
+            return false;
+        }
         if s.world.flash.is_lost() || s.world.volumes.len() < 2 {
             self.ask_at = None;
             return false;
@@ -203,36 +216,6 @@ impl LateWrites {
         self.leave(active, s, awaited);
         // The other awaited volumes had no place for a write, or their records were busy.
         s.stores.note_late(s.world, in_flight, Lateness::Writes);
-        true
-    }
-
-    /// If the cleaning in progress waits only for the syncs of late stores, it continues without them; returns
-    /// whether it does. `may_settle`: as for [`LateWrites::part`].
-    pub fn part_syncing(
-        &mut self,
-        work: Work,
-        active: &mut Destaging,
-        s: &mut Surroundings<'_>,
-        may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
-    ) -> bool {
-        let DestagePhase::Syncing { since, left } = active.phase() else { return false };
-        if s.world.flash.is_lost() || s.world.volumes.len() < 2 || is_whole(s) {
-            self.ask_at = None;
-            return false;
-        }
-        let due = |apart: &LateWrites| apart.all_unsynced_at(s, left, since);
-        if !self.may_leave(work, active, s.world, left, due, may_settle) {
-            return false;
-        }
-        for volume in left.iter() {
-            let (writes, sync_failures) = (begun(s.world, volume), active.sync_failures);
-            // The time of the writes was noted when they ended.
-            let begun = Begun { sync_since: since, writes, sync_failures, ..Begun::default() };
-            self.syncing.insert(volume);
-            self.begun[volume] = begun;
-        }
-        self.leave(active, s, left);
-        s.stores.note_late(s.world, left, Lateness::Syncs);
         true
     }
 
@@ -288,27 +271,13 @@ impl LateWrites {
         Some((awaited & !late.volumes()).iter().map(due).fold(Nanos(0), Nanos::max))
     }
 
-    /// When the stores of all these volumes are late, given syncs that began at `since`; otherwise like
-    /// [`LateWrites::all_late_at`].
-    fn all_unsynced_at(
-        &self,
-        s: &Surroundings<'_>,
-        left: VolumeSet,
-        since: Nanos,
-    ) -> Option<Nanos> {
-        if left.is_empty() || self.are_all_slow(s.world, VolumeSet::EMPTY, left) {
-            return None;
-        }
-        let known = (left & !s.world.volumes.conditions.late.volumes()).is_empty();
-        Some(if known { Nanos(0) } else { Late::sync_due(since, s.world.somebody_waits()) })
-    }
-
     /// Whether all stores have yet to end writes, of those that the cleaning in progress has `begun` or apart from it,
-    /// or to end syncs, of these volumes or apart.
-    fn are_all_slow(&self, world: &World, begun: VolumeSet, syncing: VolumeSet) -> bool {
+    /// or to end syncs or the writes of headers, of these `others` or apart.
+    fn are_all_slow(&self, world: &World, begun: VolumeSet, others: VolumeSet) -> bool {
         let writing = |&volume: &Volume| is_writing(world, volume);
         let writing: VolumeSet = (begun | self.volumes()).iter().filter(writing).collect();
-        (writing | syncing | self.syncing).len() as usize == world.volumes.len()
+        let others = others | self.syncing | self.covering;
+        (writing | others).len() as usize == world.volumes.len()
     }
 
     /// If the volume is being synced apart, notes that its sync has ended, or has failed; returns when it began.
@@ -337,20 +306,14 @@ impl LateWrites {
                 s.world.volumes.sync(volume, SyncWaiter::Cleaner, &mut s.world.effects);
             }
         }
-        if self.settling.is_empty() && !self.synced.is_empty() {
-            any = true;
-            self.settling = core::mem::take(&mut self.synced);
-            self.end_writing(s.world);
-            // This precedes the settling: as soon as a record counts as clean, its region may be given back.
-            s.stamps.note_taken_over(self.settling & !self.unsynced);
-        }
+        any |= self.step_covering(s);
         if !self.settling.is_empty() {
             any |= self.mark_clean(s);
         }
         any
     }
 
-    /// Takes the results of the writes and syncs of the volumes that are about to settle.
+    /// Takes the results of the writes to the volumes that are about to settle.
     fn end_writing(&mut self, world: &World) {
         self.failed = VolumeSet::EMPTY;
         for shard in &world.shards {
@@ -358,13 +321,6 @@ impl LateWrites {
             if !failed.is_empty() {
                 (self.failed, self.error) = (self.failed | failed, error);
             }
-        }
-        self.unsynced = VolumeSet::EMPTY;
-        for volume in self.settling.iter() {
-            // Data written before a failed sync may be lost although a later sync succeeded.
-            let failures = self.begun[volume].sync_failures;
-            let unsynced = world.volumes.conditions.unsynced_since(failures);
-            self.unsynced |= unsynced & VolumeSet::only(volume);
         }
         if self.failed.is_empty() {
             self.error = IoError::Device;
@@ -391,10 +347,11 @@ impl LateWrites {
             }
         }
         let failed = (self.failed | self.unsynced) & written;
+        self.unsynced &= !volumes;
         s.stores.note_cleaned(s.world, written, failed, self.error);
-        // The stamps are ordered now. Otherwise a region that is given back later would wait for the stamp of a slow
-        // store.
-        let owed = s.stamps.owed() & volumes;
+        // Those that were not needed before (slots layout). Otherwise a region that is given back later would wait for
+        // the stamp of a slow store.
+        let owed = s.stamps.owed() & volumes & !failed;
         s.stamps.order(s.world, owed, BatchSequence::NONE, false);
         true
     }

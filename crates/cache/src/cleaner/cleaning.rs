@@ -5,16 +5,16 @@
 use forebay_block::{Nanos, Volume};
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BatchSequence, Layout, MoveRoom, RegionIndex};
+use forebay_flash::{BatchSequence, RegionIndex};
 
-use super::apart::{is_whole, note_taken};
+use super::apart::{covers, is_whole, note_taken};
 use super::phase::Writing;
-use super::reclaim::{Left, Reclaimed, begin_moving, room_to_carry};
+use super::reclaim::{Left, Reclaimed, begin_moving, completed, may_settle, unstamped_owed};
 use super::{
-    Cleaner, Cleaning, CleaningState, DestagePhase, Destaging, Ending, ReclaimPhase,
-    ReclaimProgress, Retries, Told, Work,
+    Cleaner, Cleaning, CleaningState, DestagePhase, Destaging, Ending, ReclaimPhase, Told, Work,
 };
 use crate::destage::Destages;
+use crate::shard::owed::Settling;
 use crate::shard::{JobState, Target};
 use crate::stamp::Stamps;
 use crate::stores::Stores;
@@ -105,7 +105,10 @@ impl Cleaner {
                     world.shards.iter_mut().for_each(|shard| shard.destager.cut());
                     return false;
                 }
-                DestagePhase::Syncing { .. } | DestagePhase::Settling { .. } => return false,
+                // (What does not wait for stamps any more ends by itself.)
+                DestagePhase::Syncing { .. }
+                | DestagePhase::Covering { .. }
+                | DestagePhase::Settling { .. } => return false,
             },
             CleaningState::Reclaiming(ReclaimPhase::Releasing) => {
                 self.end_untold(Ending::Dropped, world.now);
@@ -164,6 +167,7 @@ impl Cleaner {
                 DestagePhase::Stamping { newest } => self.step_stamping(s, newest),
                 DestagePhase::Writing(_) => self.step_writing(s),
                 DestagePhase::Syncing { left, .. } => self.step_syncing(s, left),
+                DestagePhase::Covering { failed } => self.step_covering(s, failed),
                 DestagePhase::Settling { failed } => self.step_settling(s, failed),
                 DestagePhase::Logging { .. } => Turn::Nothing,
             },
@@ -194,7 +198,7 @@ impl Cleaner {
             active.writing().shards |= 1 << n;
         }
         if active.writing().shards.count_ones() as usize != s.world.shards.len() {
-            let may_settle = may_settle(&self.progress, &self.retries);
+            let may_settle = may_settle(&self.progress, &self.retries, Settling::Destaged);
             return Turn::from(self.apart.part(work, active, s, may_settle));
         }
 
@@ -214,28 +218,50 @@ impl Cleaner {
         for volume in volumes.iter() {
             s.world.volumes.sync(volume, SyncWaiter::Cleaner, &mut s.world.effects);
         }
-        if volumes.is_empty() { self.begin_settling(s) } else { Turn::Something }
+        if volumes.is_empty() { self.begin_covering(s) } else { Turn::Something }
     }
 
-    /// Stores are being synced; when all syncs have ended for which the cleaning waits, it settles.
+    /// Stores are being synced; when all syncs have ended for which the cleaning waits, stamps follow.
     fn step_syncing(&mut self, s: &mut Surroundings<'_>, left: VolumeSet) -> Turn {
         if left.is_empty() {
             self.apart.end_asking();
-            return self.begin_settling(s);
+            return self.begin_covering(s);
         }
         let Cleaning { work, .. } = *self.cleaning();
         let active = self.active.as_mut().expect("a cleaning is syncing").destaging();
-        let may_settle = may_settle(&self.progress, &self.retries);
+        let may_settle = may_settle(&self.progress, &self.retries, Settling::Destaged);
         Turn::from(self.apart.part_syncing(work, active, s, may_settle))
     }
 
-    /// The stores are synced, or could not be: their records begin to count as clean.
-    fn begin_settling(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    /// The stores are synced, or could not be: stamps are to cover their records.
+    fn begin_covering(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let active = self.cleaning().destaging();
         // Data written before a failed sync may be gone though a later one succeeded.
         let failed = s.world.volumes.conditions.unsynced_since(active.sync_failures);
-        active.enter(DestagePhase::Settling { failed });
-        self.step_settling(s, failed).or(true)
+        s.stamps.note_taken_over(active.volumes & !failed);
+        active.enter(DestagePhase::Covering { failed });
+        self.step_covering(s, failed).or(true)
+    }
+
+    /// When stamps cover all records for which the cleaning waits, these begin to count as clean.
+    fn step_covering(&mut self, s: &mut Surroundings<'_>, failed: VolumeSet) -> Turn {
+        let Cleaning { work, .. } = *self.cleaning();
+        let active = self.active.as_mut().expect("a cleaning is covering").destaging();
+        let volumes = active.volumes & !failed;
+        let left = if covers(s.world) { s.stamps.uncovered(volumes) } else { VolumeSet::EMPTY };
+        if left.is_empty() {
+            self.apart.end_asking();
+            active.enter(DestagePhase::Settling { failed });
+            return self.step_settling(s, failed).or(true);
+        }
+        let may_settle = may_settle(&self.progress, &self.retries, Settling::Destaged);
+        if self.apart.part_covering(work, active, s, left, may_settle) {
+            return Turn::Something;
+        }
+        // The stores that have all of the region say so: then their copies can be completed without it.
+        let (whole, complete) = completed(s.world, work);
+        let any = s.stamps.order(s.world, left & whole, complete, false);
+        Turn::from(s.stamps.order(s.world, left & !whole, BatchSequence::NONE, false) || any)
     }
 
     /// Begins to choose the records to destage.
@@ -273,8 +299,7 @@ impl Cleaner {
         true
     }
 
-    /// The stores are synced, except for some volumes: the records destaged to the others are
-    /// clean.
+    /// The stores have durably taken their records, except for some volumes: those destaged to the others are clean.
     fn step_settling(&mut self, s: &mut Surroundings<'_>, failed: VolumeSet) -> Turn {
         for shard in &mut s.world.shards {
             if !shard.destager.end(&mut shard.tiers, &mut shard_context!(s.world), failed) {
@@ -282,16 +307,21 @@ impl Cleaner {
             }
         }
         let volumes = self.cleaning().destaging().volumes;
-        s.stamps.note_taken_over(volumes & !failed);
         self.end_writing(s, failed & volumes).or(true)
     }
 
     /// Stamps are written, except for those of `failed`: a cleaning that waits for stamps takes its next step. Also
-    /// returns the volumes of `failed` that it does not wait for.
+    /// returns the volumes of `failed` that nobody waits for.
     pub fn stamped(&mut self, s: &mut Surroundings<'_>, failed: VolumeSet) -> (Turn, VolumeSet) {
+        let failed = failed & !self.apart.note_uncovered(failed);
         let Some(active) = &self.active else { return (Turn::Nothing, failed) };
         match active.state() {
             CleaningState::Destaging(destaging) => match destaging.phase() {
+                DestagePhase::Covering { failed: before } => {
+                    let uncovered = failed & destaging.volumes & !before;
+                    self.cleaning().destaging().note_uncovered(uncovered);
+                    (self.step_covering(s, before | uncovered), failed & !uncovered)
+                }
                 DestagePhase::Stamping { newest } => {
                     let unstamped = failed & self.unstamped_chosen(s, newest);
                     let active = self.cleaning().destaging();
@@ -305,7 +335,7 @@ impl Cleaner {
                 _ => (Turn::Nothing, failed),
             },
             CleaningState::Reclaiming(ReclaimPhase::Releasing) => {
-                let unstamped = failed & unstamped_owed(s);
+                let unstamped = failed & unstamped_owed(s.world, s.stamps);
                 if unstamped.is_empty() {
                     return (self.step_releasing(s, active.work.reclaimed()), failed);
                 }
@@ -328,7 +358,14 @@ impl Cleaner {
     fn step_stamping(&mut self, s: &mut Surroundings<'_>, newest: BatchSequence) -> Turn {
         let wanted = self.unstamped_chosen(s, newest);
         if wanted.is_empty() {
+            self.apart.end_asking();
             self.write_chosen(s);
+            return Turn::Something;
+        }
+        let Cleaning { work, .. } = *self.cleaning();
+        let active = self.active.as_mut().expect("a cleaning is stamping").destaging();
+        let may_settle = may_settle(&self.progress, &self.retries, Settling::All);
+        if self.apart.part_stamping(work, active, s, wanted, may_settle) {
             return Turn::Something;
         }
         if let Some(log) = &mut s.world.log
@@ -340,20 +377,6 @@ impl Cleaner {
             };
         }
         Turn::from(s.stamps.order(s.world, wanted, BatchSequence::NONE, false))
-    }
-
-    /// The region is given back when the stamps of the stores say that they have all of its data.
-    pub(super) fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
-        let wanted = unstamped_owed(s);
-        // A cleaning whose stores need no stamp does not wait for the stamps of others.
-        let settling = s.stamps.settling() & !s.world.volumes.conditions.failing();
-        if wanted.is_empty() && settling.is_empty() {
-            self.release_region(s, region);
-            return Turn::Something;
-        }
-        let log = s.world.log.as_ref().filter(|log| log.layout() == Layout::Log);
-        let complete = log.map_or(BatchSequence::NONE, |log| log.newest_batch(region));
-        Turn::from(s.stamps.order(s.world, wanted, complete, false))
     }
 
     /// The destaged records are clean now, except for the volumes whose sync failed.
@@ -464,28 +487,10 @@ impl Cleaner {
     }
 }
 
-/// The volumes whose stamps must cover received records before a region is given back. A failing store's stamp must
-/// not delay the other volumes.
-fn unstamped_owed(s: &Surroundings<'_>) -> VolumeSet {
-    s.stamps.owed() & !s.world.volumes.conditions.failing()
-}
-
 /// The chosen records will not be cleaned.
 fn abandon_chosen(world: &mut World) {
     for shard in &mut world.shards {
         shard.destager.abandon(&mut shard.tiers, &mut shard_context!(world));
-    }
-}
-
-/// Whether a cleaning can empty its region although some volumes have not durably taken their records: those that
-/// it waits for, and all that have not.
-fn may_settle(
-    progress: &ReclaimProgress,
-    retries: &Retries,
-) -> impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool {
-    |world, region, awaited, untaken| {
-        progress.may_carry(world, awaited)
-            && room_to_carry(retries, world, region, untaken, true) == MoveRoom::Now
     }
 }
 

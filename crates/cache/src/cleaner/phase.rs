@@ -9,7 +9,8 @@
 //! | `Logging` | the chosen records are durable in the log | `Stamping` |
 //! | `Stamping` | the stamps of their stores have seen them | `Writing` |
 //! | `Writing` | all shards have written their parts | `Syncing` |
-//! | `Syncing` | all syncs have ended that it waits for | `Settling` |
+//! | `Syncing` | all syncs have ended that it waits for | `Covering` |
+//! | `Covering` | all stamps are durable that it waits for | `Settling` |
 //! | `Settling` | the region is clean, and records of it may be worth keeping | `Picking` |
 //! | `Settling` | the region is clean, and none are kept | `Releasing` |
 //! | `Settling` | the region holds dirty records that can be carried on | `Carrying` |
@@ -19,8 +20,8 @@
 //! | `Reinserting` | all chosen records are inserted again | `Releasing` |
 //!
 //! `Choosing` and `Moving` are the first phases. In the others, a reclaim has begun to empty its region: `Moving`,
-//! `Carrying`, `Picking`, `Reinserting`, `Releasing`. A cleaning may end in any phase except `Writing`, `Syncing`
-//! and `Picking`: there, writes or a walk of some shard would outlast it. Anything else is a bug, and panics.
+//! `Carrying`, `Picking`, `Reinserting`, `Releasing`. A cleaning may end in any phase except `Writing`,
+//! `Syncing`, `Covering` and `Picking`: there, writes or a walk of some shard would outlast it. Anything else is a bug, and panics.
 
 use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
@@ -54,7 +55,12 @@ pub(super) enum DestagePhase {
         /// Volumes whose sync has not ended.
         left: VolumeSet,
     },
-    /// The destaged records become clean, except for the volumes whose sync failed.
+    /// The synced stores wait for stamps that cover the destaged records (log layout).
+    Covering {
+        /// Volumes whose sync or stamp has failed.
+        failed: VolumeSet,
+    },
+    /// The destaged records become clean, except for the volumes whose sync or stamp failed.
     Settling { failed: VolumeSet },
 }
 
@@ -73,20 +79,21 @@ pub(super) enum ReclaimPhase {
     Picking { shard: usize, pages: u32 },
     /// The chosen records are inserted again at the head of the log.
     Reinserting,
-    /// The region is clean, and waits for stamps that say that the stores hold its records.
+    /// The region is clean, and is given back; in the slots layout when stamps say that the stores hold its records.
     Releasing,
 }
 
 impl DestagePhase {
     /// The table of the module, for phases of a destage.
     fn leads_to(self, next: DestagePhase) -> bool {
-        use DestagePhase::{Choosing, Logging, Settling, Stamping, Syncing, Writing};
+        use DestagePhase::{Choosing, Covering, Logging, Settling, Stamping, Syncing, Writing};
         match self {
             Choosing => matches!(next, Logging { .. }),
             Logging { .. } => matches!(next, Stamping { .. }),
             Stamping { .. } => matches!(next, Writing(_)),
             Writing(_) => matches!(next, Syncing { .. }),
-            Syncing { left, .. } => left.is_empty() && matches!(next, Settling { .. }),
+            Syncing { left, .. } => left.is_empty() && matches!(next, Covering { .. }),
+            Covering { .. } => matches!(next, Settling { .. }),
             Settling { .. } => false,
         }
     }
@@ -99,7 +106,8 @@ impl DestagePhase {
     }
 
     fn may_end(self) -> bool {
-        !matches!(self, DestagePhase::Writing(_) | DestagePhase::Syncing { .. })
+        use DestagePhase::{Covering, Syncing, Writing};
+        !matches!(self, Writing(_) | Syncing { .. } | Covering { .. })
     }
 }
 
@@ -282,6 +290,14 @@ impl Destaging {
         }
     }
 
+    /// The stamps of these volumes, which were to cover their records, could not be written.
+    pub fn note_uncovered(&mut self, volumes: VolumeSet) {
+        match &mut self.phase {
+            DestagePhase::Covering { failed } => *failed |= volumes,
+            other => panic!("a cleaning is taken to be covering {volumes:?}: {other:?}"),
+        }
+    }
+
     /// Continues without these volumes: what is written to them ends apart, and failures of writes
     /// to them count when they settle.
     pub fn part(&mut self, volumes: VolumeSet) {
@@ -302,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    fn destage_phases() -> [DestagePhase; 6] {
+    fn destage_phases() -> [DestagePhase; 7] {
         let newest = BatchSequence::NONE;
         let writing = Writing { since: Nanos(0), awaited: VolumeSet::EMPTY, shards: 0 };
         [
@@ -311,6 +327,7 @@ mod tests {
             DestagePhase::Stamping { newest },
             DestagePhase::Writing(writing),
             DestagePhase::Syncing { since: Nanos(0), left: VolumeSet::EMPTY },
+            DestagePhase::Covering { failed: VolumeSet::EMPTY },
             DestagePhase::Settling { failed: VolumeSet::EMPTY },
         ]
     }
@@ -382,30 +399,30 @@ mod tests {
 
     #[test]
     fn only_a_reclaim_empties_a_region() {
-        let (_, mut cleaning) = cleanings().swap_remove(5);
+        let (_, mut cleaning) = cleanings().swap_remove(6);
         cleaning.work = Work::Destage(RegionIndex(0));
         assert!(!goes(|| cleaning.enter(ReclaimPhase::Releasing)));
     }
 
     #[test]
-    fn stores_settle_only_when_all_of_them_are_synced() {
+    fn stores_get_stamps_only_when_all_of_them_are_synced() {
         let mut destaging = Destaging::new(VolumeSet::EMPTY, false, 0);
         let left = [1, 2, 3].map(Volume).into_iter().collect();
         destaging.phase = DestagePhase::Syncing { since: Nanos(7), left };
-        let settling = DestagePhase::Settling { failed: VolumeSet::EMPTY };
+        let covering = DestagePhase::Covering { failed: VolumeSet::EMPTY };
         assert_eq!(destaging.note_synced(Volume(1)), Nanos(7));
         assert!(!goes(|| _ = destaging.note_synced(Volume(1))), "it is synced");
         destaging.part(VolumeSet::only(Volume(2)));
         assert!(!goes(|| _ = destaging.note_synced(Volume(2))), "it is synced apart");
-        assert!(!goes(|| destaging.enter(settling)));
+        assert!(!goes(|| destaging.enter(covering)));
         destaging.note_synced(Volume(3));
-        destaging.enter(settling);
+        destaging.enter(covering);
     }
 
     #[test]
     fn a_cleaning_does_not_end_while_shards_write_or_walk_for_it() {
         for (name, cleaning) in cleanings() {
-            let ends = !["Writing", "Syncing", "Picking"].contains(&&*name);
+            let ends = !["Writing", "Syncing", "Covering", "Picking"].contains(&&*name);
             assert_eq!(cleaning.may_end(), ends, "{name}");
         }
     }

@@ -3,11 +3,12 @@
 //! again; then the region is freed.
 
 use forebay_effect::Outcome;
-use forebay_flash::{Geometry, Layout, Log, LogStats, MoveRoom, RegionIndex};
+use forebay_flash::{BatchSequence, Geometry, Layout, Log, LogStats, MoveRoom, RegionIndex};
 
-use super::{Cleaner, Ending, ReclaimPhase, Retries, Surroundings};
-use crate::shard::owed::{self, Owed};
+use super::{Cleaner, Ending, ReclaimPhase, ReclaimProgress, Retries, Surroundings, Work};
+use crate::shard::owed::{self, Owed, Settling};
 use crate::shard::{CarryState, MoveState, Shard};
+use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
 use crate::world::{Turn, World, shard_context};
 
@@ -185,14 +186,25 @@ impl Cleaner {
         self.begin_release(s, region).or(true)
     }
 
-    /// All dirty records of the region are taken care of. It is freed when the stores' stamps cover
+    /// All dirty records of the region are taken care of. It is freed, in the slots layout when the stores' stamps cover
     /// it too.
     fn begin_release(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         self.cleaning().enter(ReclaimPhase::Releasing);
         self.step_releasing(s, region)
     }
 
-    /// The stamps cover the region.
+    /// The region is given back; in the slots layout when the stamps of the stores say that they have all of its data.
+    pub(super) fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
+        let wanted = unstamped_owed(s.world, s.stamps);
+        if wanted.is_empty() || self.apart.part_releasing(s, wanted) {
+            self.apart.end_asking();
+            self.release_region(s, region);
+            return Turn::Something;
+        }
+        Turn::from(s.stamps.order(s.world, wanted, BatchSequence::NONE, false))
+    }
+
+    /// Nothing of the region is needed any more.
     pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) {
         self.end_untold(Ending::Done, s.world.now);
         if let Some(log) = &mut s.world.log {
@@ -220,7 +232,7 @@ impl Cleaner {
         let carried = if carries { skipped | failed } else { VolumeSet::EMPTY };
         let helps = written.is_ok() || known && !carried.is_empty();
         let room = match helps {
-            true => room_to_carry(&self.retries, s.world, region, carried, false),
+            true => room_to_carry(&self.retries, s.world, region, carried, Settling::Nothing),
             false => MoveRoom::Never,
         };
         if room != MoveRoom::Never {
@@ -341,12 +353,12 @@ pub(super) fn room_to_carry(
     world: &World,
     region: RegionIndex,
     carried: VolumeSet,
-    settles: bool,
+    settling: Settling,
 ) -> MoveRoom {
     let Some(log) = &world.log else { return MoveRoom::Never };
     let mut sum = Owed::default();
     for shard in &world.shards {
-        match owed::needs(shard, region, carried, settles, log.geometry()) {
+        match owed::needs(shard, region, carried, settling, log.geometry()) {
             Some(owed) => {
                 sum.lost += owed.lost;
                 sum.pages += owed.pages;
@@ -357,6 +369,42 @@ pub(super) fn room_to_carry(
     let hopeless = retries.reads_in_vain_next() && world.somebody_waits_in_vain();
     let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
     if few { log.room_to_carry(sum.pages) } else { MoveRoom::Never }
+}
+
+/// Whether a cleaning can empty its region although some volumes have not durably taken their records: those that
+/// it waits for, and all that have not.
+pub(super) fn may_settle(
+    progress: &ReclaimProgress,
+    retries: &Retries,
+    settling: Settling,
+) -> impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool {
+    move |world, region, awaited, untaken| {
+        progress.may_carry(world, awaited)
+            && room_to_carry(retries, world, region, untaken, settling) == MoveRoom::Now
+    }
+}
+
+/// The volumes whose stamps must cover received records before a region is given back. In the log layout, only covered
+/// records are clean. A failing store's stamp must not delay the other volumes.
+pub(super) fn unstamped_owed(world: &World, stamps: &Stamps) -> VolumeSet {
+    match world.log.as_ref().map(Log::layout) {
+        Some(Layout::Slots) => stamps.uncovered(!world.volumes.conditions.failing()),
+        _ => VolumeSet::EMPTY,
+    }
+}
+
+/// The volumes whose stores have all dirty records up to this batch, if this work is done as far as possible.
+pub(super) fn completed(world: &World, work: Work) -> (VolumeSet, BatchSequence) {
+    let (Work::Reclaim(region), Some(log)) = (work, &world.log) else {
+        return (VolumeSet::EMPTY, BatchSequence::NONE);
+    };
+    let mut lacking = VolumeSet::EMPTY;
+    for blocks in world.shards.iter().map(|shard| &shard.tiers.blocks) {
+        let entries = blocks.blocks_of(region).map(|id| &blocks[id]);
+        let left = entries.filter(|e| !e.flash_dirty().is_empty() && !e.is_destaged());
+        lacking |= left.map(|e| e.key().volume()).collect();
+    }
+    (!lacking, log.newest_batch(region))
 }
 
 /// The cleaning appends no more records of its region again.

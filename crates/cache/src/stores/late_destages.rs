@@ -60,7 +60,9 @@ impl LateDestages {
         stamps: &mut Stamps,
     ) -> bool {
         let conditions = &world.volumes.conditions;
-        let late = conditions.late.volumes() & !conditions.failing() & !cleaner.apart();
+        // A store whose header hangs must not keep the others waiting.
+        let hung = stamps.overdue(world.now);
+        let late = conditions.late.volumes() & !conditions.failing() & !cleaner.apart() & !hung;
         let busy = cleaner.has_late() || !may_destage(world) || self.is_paused(world.now);
         let has_frames = |shard: &Shard| shard.destager.writes.has_frames(&shard.tiers);
         let may = !late.is_empty() && !busy && world.shards.iter().all(has_frames);

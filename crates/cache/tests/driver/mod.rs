@@ -5,7 +5,7 @@
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, CacheStats, FlashConfig, FlashLayout, LogReplacement, Open,
-    Order, VolumeConfig, WritePolicy,
+    Order, SlotsConfig, VolumeConfig, WritePolicy,
 };
 use forebay_effect::{Device, Effect, IoError, Outcome, Place, RequestId, Segment, Token};
 use forebay_flash::{Geometry, TierId};
@@ -203,6 +203,22 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
         }),
         ..CacheConfig::dram_only(4)
     }
+}
+
+/// Write-back over flash in the slots layout.
+pub fn with_slots() -> CacheConfig {
+    let mut config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let flash = config.flash.as_mut().expect("there is flash");
+    (flash.geometry.slots, flash.geometry.directory_pages) = (32, 0);
+    flash.geometry.regions = 24;
+    flash.entries_max = 32;
+    flash.layout = FlashLayout::Slots(SlotsConfig {
+        blocks: 28,
+        cells: Default::default(),
+        promote_dirty_after: 1,
+        give_up_copies: true,
+    });
+    config
 }
 
 /// The cache's counters.

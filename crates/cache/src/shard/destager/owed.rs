@@ -25,15 +25,25 @@ const LOST_SHARE: u32 = 4;
 /// headers of batches do not fill the reserved regions.
 const CARRY_BATCH: usize = 16;
 
-/// The cost of carrying on all dirty records in the region. `None` if that is not allowed: a record
-/// has to be destaged, because its volume is not in `carried`, or too many blocks would be lost. (A
-/// lost block keeps its index entry, and other blocks need entries, too.) `settles`: records
-/// destaged to other volumes are about to become clean.
+/// Which dirty records of a region are about to become clean, except of the volumes to be carried on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Settling {
+    /// None.
+    Nothing,
+    /// All that have been destaged.
+    Destaged,
+    /// All.
+    All,
+}
+
+/// The cost of carrying on all dirty records in the region that do not become clean before. `None` if that is not
+/// allowed: a record has to be destaged, because its volume is not in `carried`, or too many blocks would be lost. (A
+/// lost block keeps its index entry, and other blocks need entries, too.)
 pub(crate) fn needs(
     shard: &Shard,
     region: RegionIndex,
     carried: VolumeSet,
-    settles: bool,
+    settling: Settling,
     geometry: &Geometry,
 ) -> Option<Owed> {
     let tiers = &shard.tiers;
@@ -42,7 +52,12 @@ pub(crate) fn needs(
     let block = geometry.block_pages();
     for e in tiers.blocks.blocks_of(region).map(|id| &tiers.blocks[id]) {
         let carries = carried.has(e.key());
-        if e.flash_dirty().is_empty() || settles && e.is_destaged() && !carries {
+        let settles = match settling {
+            Settling::Nothing => false,
+            Settling::Destaged => e.is_destaged(),
+            Settling::All => !is_lost(e),
+        };
+        if e.flash_dirty().is_empty() || settles && !carries {
             continue;
         }
         if is_lost(e) {
