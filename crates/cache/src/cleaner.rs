@@ -287,6 +287,11 @@ impl Cleaner {
         self.active.is_some() || !self.apart.is_empty()
     }
 
+    /// Whether a cleaning is in progress, other than writes that end apart.
+    pub fn is_cleaning_any(&self) -> bool {
+        self.active.is_some()
+    }
+
     /// Whether this region is being cleaned.
     pub fn is_cleaning(&self, region: RegionIndex) -> bool {
         self.active.as_ref().is_some_and(|active| active.work.region() == Some(region))

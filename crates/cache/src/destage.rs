@@ -41,6 +41,8 @@ pub enum DestageError {
     /// Dirty records cannot be read from flash ([`Cache::unreadable`](crate::Cache::unreadable)).
     /// Everything else is on the stores.
     Unreadable,
+    /// A store has not answered for so long that the destage did not wait for it any longer.
+    Silent,
     /// A store or the flash tier has failed, or the cache stops.
     Failed(IoError),
 }
@@ -55,6 +57,7 @@ impl fmt::Display for DestageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DestageError::Unreadable => f.write_str("dirty records on flash cannot be read"),
+            DestageError::Silent => f.write_str("a backing store does not answer"),
             DestageError::Failed(error) => error.fmt(f),
         }
     }
@@ -78,6 +81,12 @@ impl Destages {
     #[inline]
     pub fn is_under_way(&self) -> bool {
         self.under_way.is_some()
+    }
+
+    /// Whether a destage is in progress that leaves out no store.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.under_way.is_some_and(|destage| !destage.has_silent())
     }
 
     /// Whether the blocks in memory are on flash, so that regions are being cleaned for a destage.
@@ -133,6 +142,13 @@ impl Destages {
         }
     }
 
+    /// The destage in progress has waited too long for stores that do not answer. It goes on without them, and fails.
+    pub fn fail_silent(&mut self) {
+        if let Some(destage) = &mut self.under_way {
+            destage.fail_silent();
+        }
+    }
+
     /// Called when a record in another region has superseded a dirty one, and also holds its dirty
     /// granules. A destage that covers the older record follows it: the granules were dirty when it
     /// began.
@@ -143,7 +159,9 @@ impl Destages {
         RegionMove { from, to }: RegionMove,
     ) {
         let Some(destage) = &mut self.under_way else { return };
-        if !cleaner.is_owed(from)
+        // It fails anyway, and the records of a store that hangs move on and on.
+        if destage.has_silent()
+            || !cleaner.is_owed(from)
             || cleaner.is_wanted_clean(to)
             || world.mode.sabotage.is(Bug::DestageLosesSight)
         {
@@ -212,7 +230,12 @@ impl Destages {
         // Without the log nothing can be destaged, however often it is tried.
         let given_up = cleaner.fails() && world.flash.is_lost() && !is_salvaged(world);
         // A region that the log cannot reclaim is no part of the destage.
-        let cleaned = !cleaner.is_destaging() && !cleaner.is_active();
+        let cleaning = match destage.has_silent() {
+            // What is written apart may never end.
+            true => cleaner.is_cleaning_any(),
+            false => cleaner.is_active(),
+        };
+        let cleaned = !cleaner.is_destaging() && !cleaning;
         if !cleaned && !given_up {
             return (any, None);
         }

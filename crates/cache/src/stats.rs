@@ -281,6 +281,8 @@ counters! {
         pub destages_held: u64,
         /// Destages repeated because records were marked dirty at their end.
         pub destages_repeated: u64,
+        /// Destages of everything that failed because a store did not answer.
+        pub destages_silent: u64,
     }
 }
 

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, Notice, Order, StampReport, VolumeConfig, WritePolicy,
+    Acknowledge, Cache, CacheConfig, DestageError, Notice, Order, StampReport, VolumeConfig,
+    WritePolicy,
 };
 use forebay_effect::{Device, Effect, RequestId};
 use forebay_flash::StampNumber;
@@ -40,6 +41,8 @@ struct World {
     /// The number of the last stamp.
     stamp: StampNumber,
     requests: u64,
+    /// How destages of everything have ended.
+    destaged: Vec<Result<(), DestageError>>,
 }
 
 fn log() -> CacheConfig {
@@ -58,7 +61,8 @@ impl World {
         }
         let (d, stamping, stamp) = (Driver::start(cache), BTreeSet::new(), StampNumber::NONE);
         let healthy = Volume(volumes - 1);
-        World { d, healthy, silence: Silence::Nothing, stamping, stamp, requests: 0 }
+        let silence = Silence::Nothing;
+        World { d, healthy, silence, stamping, stamp, requests: 0, destaged: Vec::new() }
     }
 
     fn others(&self) -> impl Iterator<Item = Volume> + use<> {
@@ -68,8 +72,12 @@ impl World {
     /// Writes the header of one store, if any waits that does not hang.
     fn write_header(&mut self) -> bool {
         while let Some(notice) = self.d.cache.poll_notice() {
-            if let Notice::Stamp { stamps, .. } = notice {
-                self.stamping.extend(stamps.into_iter().map(|(volume, _)| volume));
+            match notice {
+                Notice::Stamp { stamps, .. } => {
+                    self.stamping.extend(stamps.into_iter().map(|(volume, _)| volume));
+                }
+                Notice::Destaged(result) => self.destaged.push(result),
+                _ => {}
             }
         }
         let (silence, healthy) = (self.silence, self.healthy);
@@ -139,13 +147,18 @@ impl World {
 
     /// Writes many blocks of the healthy volume; returns for how long these writes have waited in all.
     fn write_healthy(&mut self, count: u64) -> Result<u64, String> {
+        self.write_healthy_within(count, 30 * SECOND)
+    }
+
+    /// See [`World::write_healthy`]; fails if the writes wait for longer than this.
+    fn write_healthy_within(&mut self, count: u64, most: u64) -> Result<u64, String> {
         let mut waited = 0;
         for n in 0..count {
             let id = self.write(self.healthy, n % 60);
             while self.d.reply_to(id).is_none() {
                 waited += SECOND / 10;
                 self.wait(SECOND / 10);
-                if waited > 30 * SECOND {
+                if waited > most {
                     return Err(format!("write {n} waits: {}", self.d.cache.describe()));
                 }
             }
@@ -258,4 +271,40 @@ fn a_store_that_ends_no_sync_delays_no_other_volume_for_long() {
 #[test]
 fn a_store_that_takes_no_header_delays_no_other_volume_for_long() {
     check_delays(Silence::Headers);
+}
+
+/// Goal: a destage of everything waits for a store that does not answer, but not for ever; then it fails, and other
+/// volumes get room again. Method: silence before the destage or during it, on full flash.
+#[test]
+fn a_destage_of_everything_gives_up_on_a_store_that_does_not_answer() {
+    let mut bad = Vec::new();
+    for silence in [Silence::Writes, Silence::Syncs, Silence::Headers] {
+        for (case, mut world) in cases(true) {
+            let case = format!("{case}, {silence:?}");
+            for before in [0, 600] {
+                world.silence = silence;
+                for block in 0..12 {
+                    world.others().for_each(|volume| _ = world.write(volume, block));
+                    world.write(world.healthy, block);
+                }
+                if let Err(why) = world.write_healthy(before) {
+                    bad.push(format!("{case}, before: {why}"));
+                    break;
+                }
+                world.destaged.clear();
+                world.destage();
+                let limit = (10 + 5 * u64::from(world.healthy.0)) * SECOND;
+                if world.write_healthy_within(600, limit).is_err() {
+                    bad.push(format!("{case}, {before}: no end"));
+                    break;
+                }
+                world.wait(60 * SECOND);
+                if world.destaged != [Err(DestageError::Silent)] {
+                    bad.push(format!("{case}, {before}: {:?}", world.destaged));
+                }
+                world.recover();
+            }
+        }
+    }
+    assert_eq!(bad, Vec::<String>::new());
 }

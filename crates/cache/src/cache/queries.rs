@@ -324,6 +324,11 @@ impl Cache {
             && !self.is_stamping()
     }
 
+    /// Whether the volume's backing store is known to be late: it takes much longer than others, or hangs.
+    pub fn is_late(&self, volume: Volume) -> bool {
+        self.world.volumes.conditions.late.volumes().contains(volume)
+    }
+
     /// Whether a destage of everything is in progress.
     pub fn is_destaging(&self) -> bool {
         self.destages.is_under_way()

@@ -8,8 +8,10 @@
 //! is durable: the records stay dirty, and a reclaim carries them on.
 
 mod overdue;
+mod silent;
 
 pub(super) use overdue::covers;
+use silent::Heard;
 
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
@@ -76,6 +78,7 @@ pub(super) struct LateWrites {
     ask_at: Option<Nanos>,
     /// It was refused, and does not ask again before this time.
     refused_until: Option<Nanos>,
+    heard: Heard,
 }
 
 impl LateWrites {
@@ -93,6 +96,7 @@ impl LateWrites {
             awaited: false,
             ask_at: None,
             refused_until: None,
+            heard: Heard::default(),
         }
     }
 
@@ -129,11 +133,13 @@ impl LateWrites {
         self.awaited = true;
     }
 
-    /// Whether another cleaning may begin. If `whole`, it leaves no volume out.
-    pub fn let_begin(&mut self, whole: bool) -> bool {
-        let apart = !self.is_empty();
-        self.awaited &= apart;
-        !(apart && (whole || self.awaited))
+    /// Whether another cleaning may begin. One that leaves no volume out waits for what is written apart.
+    pub fn let_begin(&mut self, s: &mut Surroundings<'_>) -> bool {
+        if self.is_empty() {
+            self.awaited = false;
+            return true;
+        }
+        !self.awaited && !self.keeps_whole(s)
     }
 
     /// When the cleaning in progress asks next.
@@ -146,8 +152,9 @@ impl LateWrites {
         self.ask_at = self.ask_at.filter(|&at| at > now);
     }
 
-    /// The cleaning in progress has ended its writes.
-    pub fn end_asking(&mut self) {
+    /// The cleaning in progress begins, or has ended a phase in which it waited for stores.
+    pub fn end_asking(&mut self, now: Nanos) {
+        self.hear(now);
         (self.ask_at, self.refused_until) = (None, None);
     }
 
@@ -197,8 +204,9 @@ impl LateWrites {
             }
         }
         note_taken(active.writing(), s, awaited);
-        if is_whole(s) {
-            self.ask_at = None;
+        let writes = awaited.iter().map(|volume| begun(s.world, volume)).sum();
+        self.hear_writes(writes, s.world.now);
+        if self.keeps_whole(s) {
             return false;
         }
         let due = |apart: &LateWrites| apart.all_late_at(s, awaited, since);
@@ -290,6 +298,14 @@ impl LateWrites {
 
     /// One turn; returns whether it did anything.
     pub fn step(&mut self, s: &mut Surroundings<'_>) -> bool {
+        let any = self.step_volumes(s);
+        if any {
+            self.hear(s.world.now);
+        }
+        any
+    }
+
+    fn step_volumes(&mut self, s: &mut Surroundings<'_>) -> bool {
         let mut any = false;
         for volume in self.writing.iter() {
             if is_writing(s.world, volume) {
@@ -360,11 +376,6 @@ impl LateWrites {
 /// Whether writes of a cleaning to the volume are in flight.
 fn is_writing(world: &World, volume: Volume) -> bool {
     world.shards.iter().any(|shard| shard.destager.writes.is_writing(volume))
-}
-
-/// Whether nothing may be left out: a destage of everything or a stop is in progress.
-pub(super) fn is_whole(s: &Surroundings<'_>) -> bool {
-    s.destages.is_under_way() || !s.world.lifecycle.is_ready()
 }
 
 /// Some volumes have not taken all of their part of the cleaning: notes the pace of the others.

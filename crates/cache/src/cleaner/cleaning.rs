@@ -7,7 +7,7 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, RegionIndex};
 
-use super::apart::{covers, is_whole, note_taken};
+use super::apart::{covers, note_taken};
 use super::phase::Writing;
 use super::reclaim::{Left, Reclaimed, begin_moving, completed, may_settle, unstamped_owed};
 use super::{
@@ -145,12 +145,13 @@ impl Cleaner {
     /// Begins the next cleaning, if one may begin now; returns whether it began.
     fn begin_next(&mut self, s: &mut Surroundings<'_>, may: bool) -> bool {
         let wanted = s.world.somebody_waits();
-        // A destage of everything, or a stop, leaves no volume out. It waits for writes that end apart.
-        let may = self.apart.let_begin(is_whole(s)) && may && !s.world.holds.cleanings;
+        let may =
+            self.active.is_none() && self.apart.let_begin(s) && may && !s.world.holds.cleanings;
 
         let room = self.room_to_reclaim(s.world);
         let next = may.then(|| self.take_next(wanted, room)).flatten();
         let Some((work, paused)) = next else { return false };
+        self.apart.end_asking(s.world.now);
         self.active = Some(match work {
             Work::Reclaim(region) if begin_moving(s, region) => Cleaning::moves(region, paused),
             _ => Cleaning::destage(work, paused, self.begin_choosing(s, work)),
@@ -203,7 +204,7 @@ impl Cleaner {
         }
 
         note_taken(active.writing(), s, VolumeSet::EMPTY);
-        self.apart.end_asking();
+        self.apart.end_asking(s.world.now);
         self.begin_syncing(s)
     }
 
@@ -224,7 +225,7 @@ impl Cleaner {
     /// Stores are being synced; when all syncs have ended for which the cleaning waits, stamps follow.
     fn step_syncing(&mut self, s: &mut Surroundings<'_>, left: VolumeSet) -> Turn {
         if left.is_empty() {
-            self.apart.end_asking();
+            self.apart.end_asking(s.world.now);
             return self.begin_covering(s);
         }
         let Cleaning { work, .. } = *self.cleaning();
@@ -250,7 +251,7 @@ impl Cleaner {
         let volumes = active.volumes & !failed;
         let left = if covers(s.world) { s.stamps.uncovered(volumes) } else { VolumeSet::EMPTY };
         if left.is_empty() {
-            self.apart.end_asking();
+            self.apart.end_asking(s.world.now);
             active.enter(DestagePhase::Settling { failed });
             return self.step_settling(s, failed).or(true);
         }
@@ -267,7 +268,7 @@ impl Cleaner {
     /// Begins to choose the records to destage.
     fn begin_choosing(&mut self, s: &mut Surroundings<'_>, work: Work) -> Destaging {
         let dirty = s.world.volumes.dirty_blocks > 0;
-        let whole = s.destages.is_cleaning();
+        let whole = s.destages.is_cleaning() && s.destages.is_whole();
         let mut skipped = self.progress.to_skip(s, work, whole);
         // An older version must not reach a store after a newer one.
         self.apart.check_shards(&s.world.shards);
@@ -358,7 +359,7 @@ impl Cleaner {
     fn step_stamping(&mut self, s: &mut Surroundings<'_>, newest: BatchSequence) -> Turn {
         let wanted = self.unstamped_chosen(s, newest);
         if wanted.is_empty() {
-            self.apart.end_asking();
+            self.apart.end_asking(s.world.now);
             self.write_chosen(s);
             return Turn::Something;
         }

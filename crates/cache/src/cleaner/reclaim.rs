@@ -197,7 +197,7 @@ impl Cleaner {
     pub(super) fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         let wanted = unstamped_owed(s.world, s.stamps);
         if wanted.is_empty() || self.apart.part_releasing(s, wanted) {
-            self.apart.end_asking();
+            self.apart.end_asking(s.world.now);
             self.release_region(s, region);
             return Turn::Something;
         }

@@ -93,13 +93,16 @@ pub(super) struct Destage {
     pub followed: u32,
     /// How often it was repeated.
     repeated: u32,
+    /// It no longer waits for stores that do not answer.
+    silent: bool,
 }
 
 impl Destage {
     /// A destage that waits for `flushes` flushes.
     pub fn new(purpose: DestagePurpose, flushes: u32) -> Destage {
         let stage = DestageStage::Flushing { left: flushes };
-        let mut destage = Destage { purpose, stage, result: Ok(()), followed: 0, repeated: 0 };
+        let mut destage =
+            Destage { purpose, stage, result: Ok(()), followed: 0, repeated: 0, silent: false };
         destage.note_flushed();
         destage
     }
@@ -129,6 +132,17 @@ impl Destage {
     /// Notes that some records stay dirty.
     pub fn fail(&mut self, error: IoError) {
         self.result = self.result.and(Err(error.into()));
+    }
+
+    /// Notes that it leaves out stores that do not answer.
+    pub fn fail_silent(&mut self) {
+        self.silent = true;
+        self.result = self.result.and(Err(DestageError::Silent));
+    }
+
+    /// Whether it leaves out stores that do not answer.
+    pub fn has_silent(&self) -> bool {
+        self.silent
     }
 
     /// Called when a flush has ended.

@@ -15,6 +15,9 @@ pub enum DestageFailure {
     /// A device has failed, the machine refused it, or blocks that clients have overwritten since then were unreadable.
     #[error("{0}")]
     Other(DestageError),
+    /// The backing stores of these volumes did not answer for so long that the destage no longer waited for them.
+    #[error("{}", super::no_answer(.0))]
+    Silent(Vec<String>),
     /// The newest data of these blocks cannot be read from flash.
     #[error("{0}")]
     Unreadable(UnreadableBlocks),

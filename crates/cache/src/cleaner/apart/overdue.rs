@@ -12,7 +12,7 @@ use forebay_block::Nanos;
 use forebay_flash::{BatchSequence, Layout, RegionIndex};
 
 use super::super::{DestagePhase, Destaging, Surroundings, Work};
-use super::{Begun, LateWrites, begun, is_whole};
+use super::{Begun, LateWrites, begun};
 use crate::late::{Late, Lateness};
 use crate::volume_set::VolumeSet;
 use crate::world::World;
@@ -28,7 +28,7 @@ impl LateWrites {
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
         let DestagePhase::Syncing { since, left } = active.phase() else { return false };
-        if !self.may_part(s) {
+        if !self.may_part(s, since) {
             return false;
         }
         let due = |apart: &LateWrites| apart.all_overdue_at(s, left, since);
@@ -57,7 +57,7 @@ impl LateWrites {
         left: VolumeSet,
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
-        if !self.may_part(s) {
+        if !self.may_part(s, last_ordered(s, left)) {
             return false;
         }
         let due = |apart: &LateWrites| apart.all_overdue_at(s, left, last_ordered(s, left));
@@ -85,7 +85,7 @@ impl LateWrites {
         left: VolumeSet,
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
-        if !self.may_part(s) {
+        if !self.may_part(s, last_ordered(s, left)) {
             return false;
         }
         let due = |apart: &LateWrites| apart.headers_overdue_at(s, left);
@@ -101,7 +101,7 @@ impl LateWrites {
     /// Whether a region is given back although stamps of the volumes `left` do not cover its records, because these
     /// stamps are overdue.
     pub fn part_releasing(&mut self, s: &mut Surroundings<'_>, left: VolumeSet) -> bool {
-        if !self.may_part(s) || !self.may_ask(s.world.now) {
+        if !self.may_part(s, last_ordered(s, left)) || !self.may_ask(s.world.now) {
             return false;
         }
         let Some(due) = self.headers_overdue_at(s, left) else { return false };
@@ -114,11 +114,14 @@ impl LateWrites {
         true
     }
 
-    /// Whether a cleaning may continue without any store.
-    fn may_part(&mut self, s: &Surroundings<'_>) -> bool {
-        let may = !s.world.flash.is_lost() && s.world.volumes.len() >= 2 && !is_whole(s);
-        self.ask_at = self.ask_at.filter(|_| may);
-        may
+    /// Whether a cleaning may continue without any store, having waited since this time.
+    fn may_part(&mut self, s: &mut Surroundings<'_>, since: Nanos) -> bool {
+        if s.world.flash.is_lost() || s.world.volumes.len() < 2 {
+            self.ask_at = None;
+            return false;
+        }
+        self.hear(since);
+        !self.keeps_whole(s)
     }
 
     /// When the stores of all these volumes are late, given that the last of them was asked at `since`; otherwise like
