@@ -121,8 +121,8 @@ pub struct PhaseDocument {
     pub end_s: f64,
     /// Cache size, in blocks, at which the search found the phase.
     pub found_blocks: u64,
-    /// The smallest of the cache sizes tried that has hardly more misses than a larger cache: the difference
-    /// is at most 1 % of the accesses.
+    /// The smallest cache size tried whose misses exceed those of a larger cache by at most 1 % of the
+    /// accesses.
     pub size_blocks: u64,
     /// Blocks that the phase needs (ERSS).
     pub erss_blocks: u64,
