@@ -14,9 +14,9 @@ section! {
         /// The device or file. If it is a file that does not exist, Forebay creates it.
         path: PathBuf = required;
         /// How much of the device or file to use. Unset means all of it; a file that does not exist needs a
-        /// size. A cache can hold at most 2^31 - 1 blocks (8 TiB with blocks of 4KiB); a larger size is
-        /// rejected. At most 2^32 pages of a device are used: 16 TiB with pages of 4KiB, 2 TiB with pages of
-        /// 512 bytes.
+        /// size. A cache can hold at most 2^31 - 1 blocks (8 TiB with 4KiB blocks); a larger size is
+        /// rejected. At most 2^32 pages of a device are used: 16 TiB with 4KiB pages, 2 TiB with 512-byte
+        /// pages.
         size: Option<Size> = unset;
         /// How blocks are laid out. Unset means the layout with which the device was formatted, and `"slots"`
         /// for a new device.
@@ -65,7 +65,7 @@ section! {
         /// frames. Unset means 1MiB. The other relations do not support the key.
         line_size: Option<Size> = unset;
         /// Maximum size of the data in one batch, a group of records that share one header. A header has room
-        /// for 128 blocks, or for 17 with pages of 512 bytes.
+        /// for 128 blocks, or for 17 with 512-byte pages.
         batch_size: Size = "1MiB";
         /// Maximum number of batches being written at once, 1 to 255. Unset means 4 in the log layout, and
         /// 16 in the slots layout, whose batches are smaller.
