@@ -21,11 +21,11 @@ section! {
         /// How blocks are laid out. Unset means the layout with which the device was formatted, and `"slots"`
         /// for a new device.
         layout: Option<FlashLayout> = unset;
-        /// Size of a page, the unit in which flash is written and to which headers and data are
-        /// aligned: a power of two from 512 bytes to 64KiB. Unset means 4KiB in the log layout, and
-        /// for a flash tier of 2 TiB or more. In the slots layout with less than 2 TiB, unset means
-        /// 512 bytes if the device can write 512 bytes without rewriting adjacent data, and 4KiB
-        /// otherwise. The simulator assumes that the device can.
+        /// Size of a page, the unit in which flash is written and to which headers and data are aligned: a
+        /// power of two from 512 bytes to 64KiB. Unset means 4KiB in the log layout, and for a flash tier of
+        /// 2 TiB or more. For a smaller tier in the slots layout, unset means 512 bytes if the device can
+        /// write 512 bytes without rewriting adjacent data, and 4KiB otherwise. The simulator assumes that
+        /// the device can.
         page_size: Option<Size> = unset;
         /// Size of a region, which is filled, sealed and reclaimed as a unit: a power of two. Unset means
         /// 16MiB; if the device would then have fewer than 128 regions, they are smaller, down to 512KiB. In
