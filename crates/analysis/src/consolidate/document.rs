@@ -39,10 +39,10 @@ pub struct Document {
     pub needed_blocks: u64,
     /// Whether `needed_blocks` fit in `size_blocks`.
     pub isolated: bool,
-    /// ERSS of the merged trace, as if it were one workload; including nested phases, even with `--marginal`.
+    /// ERSS of the merged trace, as if it were one workload. Includes nested phases, even with `--marginal`.
     pub simulated_blocks: u64,
     /// Measured: the smallest shared cache in which each workload's largest phase hits as often as it does
-    /// alone in a cache of its ERSS; including nested phases, even with `--marginal`.
+    /// alone in a cache of its ERSS. Includes nested phases, even with `--marginal`.
     pub simulated_isolation_blocks: u64,
     /// Whether `simulated_isolation_blocks` fit in `size_blocks`.
     pub simulated_isolated: bool,
