@@ -13,13 +13,13 @@ section! {
         /// hdd-array, sata-ssd, nvme and san model typical devices with varying latencies and, depending on
         /// the device, seeks and limits.
         device: Option<String> = unset;
-        /// Mean time of a read, without the transfer. Unset means the device's value, or 0 without a
+        /// Mean duration of a read, excluding the transfer. Unset means the device's value, or 0 without a
         /// `device`.
         read_latency: Option<TimeSpan> = unset;
-        /// Mean time of a write, without the transfer. Unset means the device's value, or 0 without a
+        /// Mean duration of a write, excluding the transfer. Unset means the device's value, or 0 without a
         /// `device`.
         write_latency: Option<TimeSpan> = unset;
-        /// Mean time of a flush, measured from the completion of the preceding writes. Unset means the
+        /// Mean duration of a flush, measured from the completion of the preceding writes. Unset means the
         /// device's value, or 0 without a `device`.
         sync_latency: Option<TimeSpan> = unset;
         /// How latencies vary around their mean. Unset means the device's distribution, or `fixed` without a
