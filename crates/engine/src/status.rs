@@ -109,7 +109,7 @@ impl std::fmt::Display for Recovering {
 pub struct Quiesced {
     /// Seconds since the server began to hold client requests back.
     pub since_s: f64,
-    /// Seconds until clients continue; null without a limit.
+    /// Seconds until clients continue; null if there is no limit.
     pub left_s: Option<f64>,
 }
 

@@ -13,10 +13,10 @@ section! {
         /// hdd-array, sata-ssd, nvme and san model typical devices with varying latencies and, depending on
         /// the device, seeks and limits.
         device: Option<String> = unset;
-        /// Mean time of a read, without the transfer. Unset means the device's value, or 0 without a
+        /// Mean time of a read, excluding the transfer. Unset means the device's value, or 0 without a
         /// `device`.
         read_latency: Option<TimeSpan> = unset;
-        /// Mean time of a write, without the transfer. Unset means the device's value, or 0 without a
+        /// Mean time of a write, excluding the transfer. Unset means the device's value, or 0 without a
         /// `device`.
         write_latency: Option<TimeSpan> = unset;
         /// Mean time of a flush, measured from the completion of the preceding writes. Unset means the
@@ -29,7 +29,7 @@ section! {
         sigma: f64 = 0.5;
         /// Points of the measured distribution of reads and writes, such as
         /// `[[50.0, "1ms"], [99.0, "20ms"]]`. A point is a percentage of the operations and the time within
-        /// which they end; both ascend from point to point.
+        /// which they end; from point to point, percentages must increase and times must not decrease.
         percentiles: Vec<(f64, TimeSpan)> = [];
         /// Bytes transferred per second in each direction; 0 means that transfers take no time. Unset means
         /// the device's value, or 0 without a `device`.
