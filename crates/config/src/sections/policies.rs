@@ -268,9 +268,10 @@ section! {
         /// After this time, writes to the store's volume fail until the store accepts an operation again;
         /// reads continue, and dirty data stays on flash. 0 means no limit.
         give_up_after: TimeSpan = "60s";
-        /// Interval between updates of the headers of the backing stores and of the flash tier while anything
-        /// changes: at least 10ms. Each header records the state of the other side. At startup, Forebay can
-        /// therefore detect that one side is an older copy, unless the copy was made after the last update.
+        /// Interval at which Forebay updates the headers of the backing stores and of the flash tier while
+        /// anything changes: at least 10ms. Each header records the state of the other side. At startup,
+        /// Forebay can therefore detect that one side is an older copy, unless the copy was made after the
+        /// last update.
         stamp_every: TimeSpan = "5s";
     }
 }
