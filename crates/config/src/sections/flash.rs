@@ -81,8 +81,8 @@ section! {
         /// not wait if a hung backing store holds all the others (with fewer than 16 extents, none
         /// are reserved).
         activity_extents: u32 = 1024;
-        /// Slow the flash tier down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a
-        /// device such as "san".
+        /// Slows the flash tier down to the speed of a modelled device. The value is the NAME of a
+        /// `[shape.NAME]`, or a device such as "san".
         shape: Option<String> = unset;
     }
 }
