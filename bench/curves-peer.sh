@@ -3,7 +3,7 @@
 # turns; the processor time and peak memory of each, and how far their curves are from the exact one.
 # Prints a Markdown table.
 #
-#   cargo build --release -p forebay && bench/curves-peer.sh PATH_OF_mrcProfiler [TRACE]
+#   cargo build --release -p forebay && bench/curves-peer.sh PATH_TO_mrcProfiler [TRACE]
 #
 # TRACE is an oracleGeneral file of objects of 4 KiB; without one, 20 million requests to 2 million
 # blocks are made. BENCH_ROUNDS (5) rounds, of which the exact curves, a minute or more, are in the first.

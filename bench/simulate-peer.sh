@@ -3,7 +3,7 @@
 # size and policy, in turns. Prints a Markdown table of medians: millions of requests per second of CPU
 # time, and miss ratios, which show that both did the same work.
 #
-#   cargo build --release -p forebay && bench/simulate-peer.sh PATH_OF_cachesim [TRACE]
+#   cargo build --release -p forebay && bench/simulate-peer.sh PATH_TO_cachesim [TRACE]
 #
 # TRACE is any trace; its requests are cut into blocks of 4 KiB. Without one, 20 million Zipf requests to 2
 # million blocks are made. The cache holds 10 % of the blocks that the trace touches.

@@ -436,7 +436,7 @@ def advised(directory, *traces):
     entries, families = training([TRACE])
     known, examples = simulated(entries, directory)
     apart = {text for _, text in held_out()}
-    print(f"workloads not seen, by their blocks (each up to the next of {SIZES}):\n")
+    print(f"unseen workloads, by number of blocks (each up to the next of {SIZES}):\n")
     row("question", "blocks", *CHECKED)
     row("---", "---:", *["---:"] * len(CHECKED))
     for question, rows in examples.items():

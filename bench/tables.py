@@ -345,7 +345,7 @@ def memory():
     row(
         "policy",
         "bytes per block",
-        "bytes included for the policy's own lists, counts, ghosts and sketches",
+        "of which for the policy's own lists, counts, ghosts and sketches",
     )
     row(*["---"] * 3)
     names = {}

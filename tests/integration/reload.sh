@@ -20,8 +20,8 @@ said 'cache.write_policy is now write-through'
 said 'cache.dram is now 8 MiB'
 said 'applied the new value of serve.idle_timeout'
 said 'applied the new value of flush.on_stop'
-said 'volume.0.size has changed; the change takes effect at the next start, provided that .*disk.img is enlarged first: it has only'
-said 'flash.size has changed; the change takes effect when you start with --format, provided that .*flash.img is enlarged first: it has only 64 MiB'
+said 'volume.0.size has changed; the change takes effect at the next start, provided that .*disk.img is enlarged first: its size is only'
+said 'flash.size has changed; the change takes effect when you start with --format, provided that .*flash.img is enlarged first: its size is only 64 MiB'
 status >status.json
 grep -q '"write_policy": "write-through"' status.json || fail "the policy is the old one"
 grep -q '"dram_blocks": 2048' status.json || fail "the size of memory is the old one"

@@ -41,7 +41,7 @@ pub struct Status {
     pub tier2_bytes_written: u64,
     /// Sizes and free space of the tiers.
     pub tiers: Tiers,
-    /// The flash tier; null without one.
+    /// The flash tier; null if there is none.
     pub flash: Option<FlashResult>,
     /// Counts of cache events.
     #[serde(serialize_with = "served_events")]
@@ -109,7 +109,7 @@ impl std::fmt::Display for Recovering {
 pub struct Quiesced {
     /// Seconds since the server began to hold client requests back.
     pub since_s: f64,
-    /// Seconds until clients continue; null without a limit.
+    /// Seconds until clients continue; null if there is no limit.
     pub left_s: Option<f64>,
 }
 
@@ -227,7 +227,7 @@ pub struct Tiers {
     pub metadata_bytes: u64,
     /// Number of shards of the cache.
     pub shards: u8,
-    /// Bytes of block data that fit on the flash tier, without headers; 0 without a flash tier.
+    /// Bytes of block data that fit on the flash tier, excluding headers; 0 if there is no flash tier.
     pub flash_bytes: u64,
     /// Regions of the flash log; in the slots layout, of the journal.
     pub flash_regions: u32,

@@ -39,10 +39,10 @@ pub struct Document {
     pub needed_blocks: u64,
     /// Whether `needed_blocks` fit in `size_blocks`.
     pub isolated: bool,
-    /// ERSS of the merged trace, as if it were one workload; nested phases included, also with `--marginal`.
+    /// ERSS of the merged trace, as if it were one workload. Includes nested phases, even with `--marginal`.
     pub simulated_blocks: u64,
     /// Measured: the smallest shared cache in which each workload's largest phase hits as often as it does
-    /// alone in a cache of its ERSS; nested phases included, also with `--marginal`.
+    /// alone in a cache of its ERSS. Includes nested phases, even with `--marginal`.
     pub simulated_isolation_blocks: u64,
     /// Whether `simulated_isolation_blocks` fit in `size_blocks`.
     pub simulated_isolated: bool,
@@ -121,8 +121,8 @@ pub struct PhaseDocument {
     pub end_s: f64,
     /// Cache size, in blocks, at which the search found the phase.
     pub found_blocks: u64,
-    /// The smallest of the cache sizes tried that has hardly more misses than a larger cache: the difference
-    /// is at most 1 % of the accesses.
+    /// The smallest cache size tried whose misses exceed those of a larger cache by at most 1 % of the
+    /// accesses.
     pub size_blocks: u64,
     /// Blocks that the phase needs (ERSS).
     pub erss_blocks: u64,

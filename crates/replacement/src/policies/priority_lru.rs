@@ -15,7 +15,7 @@ const WEIGHT: Parameter = Parameter {
     default: 15,
     min: 0,
     max: 100,
-    meaning: "priorityWeight: how much farther from eviction blocks of a class enter than those of the class below",
+    meaning: "priorityWeight: how much farther from eviction the blocks of a class enter than those of the class below",
 };
 const CLASSES: Parameter = Parameter {
     name: "classes",
