@@ -324,6 +324,7 @@ impl Coverage {
             ("destages that followed a record", s.destages_followed),
             ("destages that held requests", s.destages_held),
             ("destages repeated", s.destages_repeated),
+            ("destages that failed because a store did not answer", s.destages_silent),
             ("cleanings that left out late stores", s.cleanings_parted),
             ("slots: evicted from flash", s.flash_evictions),
             ("slots: hit after eviction", s.flash_rescued),

@@ -287,8 +287,8 @@ impl Cleaner {
         self.active.is_some() || !self.apart.is_empty()
     }
 
-    /// Whether a cleaning is in progress, other than writes that end apart.
-    pub fn is_cleaning_any(&self) -> bool {
+    /// Whether a cleaning is in progress, not counting what late stores owe to earlier ones.
+    pub fn has_cleaning(&self) -> bool {
         self.active.is_some()
     }
 

@@ -232,7 +232,7 @@ impl Destages {
         // A region that the log cannot reclaim is no part of the destage.
         let cleaning = match destage.has_silent() {
             // What is written apart may never end.
-            true => cleaner.is_cleaning_any(),
+            true => cleaner.has_cleaning(),
             false => cleaner.is_active(),
         };
         let cleaned = !cleaner.is_destaging() && !cleaning;

@@ -14,9 +14,10 @@
 //! step 2 under write-back. When a step fails, the old policy stays, and the held requests
 //! continue. After a start no caller waits for this result, so it is kept: [`Switch::unsettled`].
 //!
-//! A destage does not end while a store hangs, so a change must not hold requests until it ends. The driver calls off a
-//! change that it has ordered ([`Order::EndSwitch`](crate::Order::EndSwitch)); the destage continues. The change of a start goes on, but lets requests
-//! continue once nothing has become clean for [`HOLD_MAX`]. When its destage ends after all, it holds them again.
+//! A destage waits for a store that hangs, until it [fails](crate::DestageError::Silent). A change must not hold
+//! requests for longer. The driver can call off a change that it has ordered
+//! ([`Order::EndSwitch`](crate::Order::EndSwitch)); the destage continues. The change of a start goes on, but lets
+//! requests continue once nothing has become clean for [`HOLD_MAX`]. When its destage ends, it holds them again.
 //!
 //! | stage | what moves it on | next stage |
 //! | --- | --- | --- |

@@ -28,6 +28,7 @@ enum Silence {
     Writes,
     Syncs,
     Headers,
+    All,
 }
 
 struct World {
@@ -100,10 +101,10 @@ impl World {
         let (silence, healthy) = (self.silence, self.healthy);
         let answers = |effect: &Effect| match *effect {
             Effect::Write { device: Device::Backing(volume), .. } => {
-                volume == healthy || silence != Silence::Writes
+                volume == healthy || !matches!(silence, Silence::Writes | Silence::All)
             }
             Effect::Sync { device: Device::Backing(volume), .. } => {
-                volume == healthy || silence != Silence::Syncs
+                volume == healthy || !matches!(silence, Silence::Syncs | Silence::All)
             }
             _ => true,
         };
@@ -116,6 +117,22 @@ impl World {
             if !self.write_header() {
                 break;
             }
+        }
+    }
+
+    /// A silent store ends one operation, if it has any.
+    fn answer_one(&mut self) {
+        let silent = |effect: &Effect| match *effect {
+            Effect::Write { device, .. } | Effect::Sync { device, .. } => {
+                device == Device::Backing(SILENT)
+            }
+            _ => false,
+        };
+        if let Some(at) = self.d.pending.iter().position(|(effect, _)| silent(effect)) {
+            let token = self.d.pending.remove(at).0.token().expect("a device effect");
+            self.d.cache.handle_completion(self.now(), token, Ok(()));
+            self.d.poll();
+            self.settle();
         }
     }
 
@@ -273,15 +290,38 @@ fn a_store_that_takes_no_header_delays_no_other_volume_for_long() {
     check_delays(Silence::Headers);
 }
 
+/// Goal: a destage of everything waits for a slow store. Method: the store ends one operation in 8 s, while requests wait.
+#[test]
+fn a_destage_of_everything_waits_for_a_store_that_answers_slowly() {
+    for (case, mut world) in
+        cases(false).into_iter().filter(|(case, _)| case.contains(" 2 volumes"))
+    {
+        world.silence = Silence::All;
+        (0..20).for_each(|block| _ = world.write(SILENT, block));
+        world.destaged.clear();
+        world.destage();
+        let mut waited = 0;
+        while world.destaged.is_empty() && waited < 1000 {
+            world.wait(8 * SECOND);
+            world.answer_one();
+            waited += 8;
+        }
+        assert_eq!(world.destaged, [Ok(())], "{case}: after {waited} s");
+        assert!(waited > 20, "{case}: it has waited for {waited} s");
+        assert_eq!(world.dirty(SILENT), 0, "{case}");
+    }
+}
+
 /// Goal: a destage of everything waits for a store that does not answer, but not for ever; then it fails, and other
 /// volumes get room again. Method: silence before the destage or during it, on full flash.
 #[test]
 fn a_destage_of_everything_gives_up_on_a_store_that_does_not_answer() {
     let mut bad = Vec::new();
     for silence in [Silence::Writes, Silence::Syncs, Silence::Headers] {
-        for (case, mut world) in cases(true) {
+        for (case, mut world) in cases(true).into_iter().filter(|(case, _)| !case.contains(" 3 v"))
+        {
             let case = format!("{case}, {silence:?}");
-            for before in [0, 600] {
+            for before in [0, 300] {
                 world.silence = silence;
                 for block in 0..12 {
                     world.others().for_each(|volume| _ = world.write(volume, block));
@@ -294,7 +334,7 @@ fn a_destage_of_everything_gives_up_on_a_store_that_does_not_answer() {
                 world.destaged.clear();
                 world.destage();
                 let limit = (10 + 5 * u64::from(world.healthy.0)) * SECOND;
-                if world.write_healthy_within(600, limit).is_err() {
+                if world.write_healthy_within(300, limit).is_err() {
                     bad.push(format!("{case}, {before}: no end"));
                     break;
                 }

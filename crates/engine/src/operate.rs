@@ -145,9 +145,8 @@ impl Engine {
     ///
     /// # Errors
     /// If this version has no such policy, the policy does not match the tiers or their relation, some dirty data
-    /// cannot be destaged, no store completes a write for 30 s, or a header write takes 10 s; the policy is then
-    /// unchanged, and requests continue. The destage continues, too: until a store that hangs answers, flash gets no
-    /// room for more dirty data of any volume. If a stop is announced.
+    /// cannot be destaged, a store answers nothing for 30 s (10 s while a request waits), or a header write takes
+    /// 10 s; the policy is then unchanged, and requests continue. If a stop is announced.
     pub fn set_policy(
         &self,
         policy: words::WritePolicy,
