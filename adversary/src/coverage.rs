@@ -36,6 +36,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("destaged with neighbours", 20_000),
     ("destages repeated", 500),
     ("destages that a stop ended", 2000),
+    ("destages that failed because a store did not answer", 60),
     ("destages that followed a record", 2000),
     ("destages that held requests", 20),
     ("destages that went well", 8000),

@@ -1,7 +1,7 @@
 //! A life of the cache: requests and completions in any order, and checks of the replies.
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{Acknowledge, Order, WritePolicy};
+use forebay_cache::{Acknowledge, DestageError, Order, WritePolicy};
 use forebay_device::choices::Choices;
 use forebay_device::memory::FaultRates;
 use forebay_effect::{Device, IoError, Outcome, RequestId};
@@ -292,8 +292,11 @@ impl Runner<'_> {
         // A stop ends the destage early.
         let cut = result == Err(IoError::Shutdown.into()) && !self.world.cache.is_ready();
         self.seen.stats.add("destages that a stop ended", u64::from(cut));
+        let silent =
+            result == Err(DestageError::Silent) && (self.plan.late || self.plan.hung_max > 0);
         // A destage also fails if flash fails during it.
         let allowed = cut
+            || silent
             || self.unsynced.is_some()
             || self.plan.errors_allowed
             || self.plan.flash_end.is_some();

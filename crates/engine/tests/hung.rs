@@ -17,7 +17,9 @@ use forebay_config::{Acknowledge, Config, WritePolicy};
 use forebay_device::DeviceError;
 use forebay_effect::Device;
 use forebay_engine::watch::{Operation, Part, Watch};
-use forebay_engine::{Engine, EngineError, EngineOptions, OrderNews, StopMode, Submission};
+use forebay_engine::{
+    DestageFailure, Engine, EngineError, EngineOptions, OrderNews, StopMode, Submission,
+};
 
 use crate::engine::{config_with, open, read, write};
 
@@ -304,7 +306,11 @@ fn hanging(directory: &Path) -> (Arc<Engine>, Arc<Hang>) {
 }
 
 fn names_b(error: &EngineError) -> bool {
-    matches!(error, EngineError::NoAnswer { volumes, .. } if volumes[..] == ["b"])
+    match error {
+        EngineError::NoAnswer { volumes, .. }
+        | EngineError::Destage { why: DestageFailure::Silent(volumes), .. } => volumes[..] == ["b"],
+        _ => false,
+    }
 }
 
 #[test]
@@ -357,6 +363,25 @@ fn a_change_of_policy_gives_up_on_a_destage_that_does_not_end() {
     assert_eq!(read(&mut session, 0, 0), 9);
     drop(engine);
     drop((session, stuck));
+}
+
+#[test]
+fn a_destage_gives_up_on_a_store_that_does_not_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = stuck(directory.path());
+    let stuck = submit_stuck(&engine, true);
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 9);
+    let of = engine.clone();
+    let destaged = ends(move || of.destage(|_| {}));
+    let error = destaged.expect("it waits for ever").unwrap_err();
+    assert!(names_b(&error), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("the backing store of volume b did not answer"), "{said}");
+    let dirty = |n: usize| engine.status().volumes[n].workload.dirty_blocks;
+    assert_eq!((dirty(0), dirty(1) > 0), (0, true), "the other volume is destaged");
+    drop((session, stuck));
+    drop(engine);
 }
 
 #[test]
