@@ -34,9 +34,9 @@ pub struct Purchase {
     pub p99_latency_us: f64,
     /// 99.9th percentile of the latency of the same accesses or requests.
     pub p999_latency_us: f64,
-    /// Mean latency of reads according to the formulas, without write-backs.
+    /// Mean latency of reads according to the formulas, excluding write-backs.
     pub read_latency_us: f64,
-    /// Mean latency of writes according to the formulas, without write-backs.
+    /// Mean latency of writes according to the formulas, excluding write-backs.
     pub write_latency_us: f64,
     /// The shape of the hierarchy.
     pub class: Class,

@@ -113,8 +113,8 @@ pub struct Assumed {
     /// Assumptions about devices that the configuration does not describe, one sentence each.
     pub devices: Vec<String>,
     /// Assumed size of a flash page in bytes, if `flash.page_size` is unset. A real page is often 4096 bytes,
-    /// and the cache then writes more than in the simulation. Null if `flash.page_size` is set, or without a
-    /// flash tier in the slots layout.
+    /// and the cache then writes more than in the simulation. Null if `flash.page_size` is set, or if there
+    /// is no flash tier in the slots layout.
     pub flash_page_bytes: Option<u32>,
 }
 

@@ -344,7 +344,7 @@ pub struct Curve {
     /// no blocks of the volume.
     pub distinct_blocks: Option<u64>,
     /// The largest reuse distance in blocks; a cache that is one block larger gets all possible
-    /// hits. Null without reuse, and if the sample contains no blocks of the volume.
+    /// hits. Null if no block is reused, or if the sample contains no blocks of the volume.
     pub max_distance: Option<u64>,
     /// Share of blocks sampled.
     pub sampled_rate: f64,

@@ -44,7 +44,7 @@ impl Answer<'_> {
             }
             (Evaluate::Simulate { rate, .. }, None) => {
                 let pace = match rate == 1.0 {
-                    true => "the trace's timestamps".to_owned(),
+                    true => "the trace's recorded speed".to_owned(),
                     false => format!("{rate} times the recorded speed"),
                 };
                 format!(
@@ -191,7 +191,7 @@ pub struct Document {
     /// Name and unit of `objective`.
     pub objective_name: &'static str,
     /// Value of the goal that no division in finer units can beat; null if unknown (with `--evaluate
-    /// simulate`, for `ppc`, and if finer units might miss the targets by less).
+    /// simulate`, for `ppc`, or if finer units might miss the targets by less).
     pub objective_bound: Option<f64>,
     /// Simulated value of the goal; null without `--evaluate simulate`.
     pub simulated_objective: Option<f64>,

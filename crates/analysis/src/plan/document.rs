@@ -50,7 +50,7 @@ pub struct Document<'a> {
     /// The wear limit (`--wear-max`); null without one.
     pub wear_max: Option<f64>,
     /// Bytes that the configured cache writes to flash below tier 1, divided by the bytes that the formulas
-    /// give; 1 without `--config`.
+    /// predict; 1 without `--config`.
     pub flash_writes: f64,
     /// With `--pareto`, whether every size was evaluated; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]

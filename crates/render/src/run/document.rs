@@ -91,9 +91,9 @@ pub struct Row {
     pub throughput: Throughput,
     /// Requests in flight.
     pub queue: QueueResult,
-    /// Seconds of processor time of this process during the run.
+    /// Processor time that this process used during the run, in seconds.
     pub cpu_s: f64,
-    /// Largest resident memory of this process, in bytes.
+    /// Peak resident memory of this process, in bytes.
     pub rss_bytes: u64,
     /// Time from sending a request to its answer.
     pub latency_us: LatencyByOp,
