@@ -277,8 +277,8 @@ pub struct VolumeRow {
     pub model: LoadPoint,
     /// Curve: pairs of cache size in bytes (memory plus flash) and miss ratio of requests.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// Curve: pairs of flash size in bytes and mean latency in microseconds, with the volume's share of
-    /// memory. Without flash, pairs of memory size and mean latency.
+    /// Curve: pairs of flash size in bytes and mean latency in microseconds, with memory fixed at the volume's
+    /// share. Without flash, pairs of memory size and mean latency.
     pub latencies: Vec<(u64, f64)>,
 }
 
