@@ -311,7 +311,7 @@ impl Runner<'_> {
                     if !oracle.is_current(ticket, sector, value) {
                         return Err(format!(
                             "after a destage: sector {sector} of volume {} is older on the backing \
-                             store than when it was asked for: {value:?}",
+                             store than when the destage was requested: {value:?}",
                             oracle.volume()
                         ));
                     }

@@ -150,8 +150,7 @@ impl TapeRecord {
                 let mut reports = Vec::new();
                 for _ in 0..count {
                     let (volume, outcome) = (Volume(read_u32(input)?), read_u8(input)?);
-                    let outcome =
-                        outcome_of(outcome).ok_or(bad("an invalid stamp outcome"))?;
+                    let outcome = outcome_of(outcome).ok_or(bad("an invalid stamp outcome"))?;
                     let number = StampNumber(read_u64(input)?);
                     reports.push(StampReport { volume, result: outcome.map(|()| number) });
                 }
