@@ -183,7 +183,7 @@ impl Entry {
 
     /// Notes that the cleaning that has written the record ends.
     pub fn end_destage(&mut self) {
-        assert!(self.is_destaged(), "the destage of a record ends, but has not begun");
+        assert!(self.is_destaged(), "a destage ends for a record that was not destaged");
         self.clear(DESTAGED);
     }
 
