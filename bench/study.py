@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures studies: what a cell costs beyond the command, how they scale, what a search saves.
+"""Measures studies: what a cell costs beyond the command, how studies scale, what a search saves.
 
     bench/study.py overhead [CELLS]        time that a study adds to each cell, on one worker
     bench/study.py scale [CELLS [WORKERS...]]

@@ -2,7 +2,7 @@
 """Prints the tables of the documents.
 
     bench/tables.py lru              hits of two tiers, compared with LRU of the same total size
-    bench/tables.py kept TRACE...    what two tiers keep of the hits of LRU, by write policy and layout
+    bench/tables.py kept TRACE...    share of LRU's hits that two tiers keep, by write policy and layout
     bench/tables.py rates TRACE...   requests per second of the first 300,000, by devices, write policy and layout
     bench/tables.py kept-with 'promote_after = 3' TRACE...
                                      what slots keep and write with such a line in [flash]
