@@ -41,7 +41,7 @@ pub struct Status {
     pub tier2_bytes_written: u64,
     /// Sizes and free space of the tiers.
     pub tiers: Tiers,
-    /// The flash tier; null without one.
+    /// The flash tier; null if there is none.
     pub flash: Option<FlashResult>,
     /// Counts of cache events.
     #[serde(serialize_with = "served_events")]
@@ -227,7 +227,7 @@ pub struct Tiers {
     pub metadata_bytes: u64,
     /// Number of shards of the cache.
     pub shards: u8,
-    /// Bytes of block data that fit on the flash tier, without headers; 0 without a flash tier.
+    /// Bytes of block data that fit on the flash tier, without headers; 0 if there is no flash tier.
     pub flash_bytes: u64,
     /// Regions of the flash log; in the slots layout, of the journal.
     pub flash_regions: u32,

@@ -49,7 +49,7 @@ pub struct Purchase {
     /// Bytes written to flash tiers per day ([Wear](docs/planning-reference.md#wear)); null if the duration
     /// is unknown.
     pub flash_bytes_written_per_day: Option<f64>,
-    /// Drive writes per day of the most written flash tier; 0 without flash, null if the duration is
+    /// Drive writes per day of the most written flash tier; 0 if there is no flash, null if the duration is
     /// unknown.
     pub drive_writes_per_day: Option<f64>,
     /// Write rate of the flash tier that wears fastest, as a fraction of its rated write rate; above 1, the

@@ -27,7 +27,7 @@ pub struct SimulationResult {
     pub component_latency_us: Components,
     /// Dirty blocks at the end.
     pub dirty_blocks: u64,
-    /// The flash tier; null without one.
+    /// The flash tier; null if there is none.
     pub flash: Option<FlashResult>,
     /// Counts of cache events.
     #[serde(serialize_with = "simulated_events")]
@@ -97,7 +97,7 @@ pub struct Capacity {
     /// Blocks in memory.
     pub tier1: u32,
     /// Blocks on flash: in the slots layout, without the cells reserved for blocks in flight; in the log
-    /// layout, the records that fit if each holds a whole block. 0 without flash.
+    /// layout, the records that fit if each holds a whole block. 0 if there is no flash.
     pub tier2: u32,
 }
 

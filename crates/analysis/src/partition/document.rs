@@ -209,7 +209,7 @@ pub struct Document {
     pub converged: Option<bool>,
     /// With `--evaluate simulate`, every simulated plan; otherwise empty.
     pub rounds: Vec<RoundRow>,
-    /// Whether all targets are met; null without targets.
+    /// Whether all targets are met; null if there are none.
     pub targets_met: Option<bool>,
     /// Memory to divide (`--dram`), in bytes.
     pub dram_bytes: u64,
@@ -259,9 +259,9 @@ pub struct VolumeRow {
     pub simulated_hit_ratio: Option<f64>,
     /// Simulated requests per second; null without `--evaluate simulate`.
     pub simulated_iops: Option<f64>,
-    /// Target for the mean latency of a request; null without a target.
+    /// Target for the mean latency of a request; null if the volume has none.
     pub target_us: Option<f64>,
-    /// Whether the volume meets its target; null without a target.
+    /// Whether the volume meets its target; null if it has none.
     pub target_met: Option<bool>,
     /// Requests of this volume.
     pub requests: u64,
@@ -352,7 +352,7 @@ pub struct Divided<'a> {
     pub division: &'a str,
     /// Requests of the volume.
     pub requests: u64,
-    /// Target for the mean latency of a request; null without a target.
+    /// Target for the mean latency of a request; null if the volume has none.
     pub target_us: Option<f64>,
 }
 
