@@ -7,8 +7,8 @@
 Prints a Markdown table: for each trace and size, a share of its distinct 4 KiB blocks in percent
 (1,5,10,25), the miss ratio of every policy that a configuration can name and of Belady's optimum,
 the lower bound. The policy with the fewest misses is bold. The last rows show the mean of each
-column, and by how much a policy misses more than LRU in its worst case. `FOREBAY` names another
-binary, NAME=TRACE another name in the table.
+column, and how much more a policy misses than LRU in its worst case. `FOREBAY` names another
+binary; NAME=TRACE, another name in the table.
 """
 
 import sys

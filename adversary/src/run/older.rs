@@ -181,7 +181,7 @@ impl Runner<'_> {
         self.tell(|| {
             let headers = &self.world.headers;
             format!(
-                "--- {device:?} is replaced by an older copy ({held:?}, {headers:?}), to be noticed: \
+                "--- {device:?} is replaced by an older copy ({held:?}, {headers:?}), must be noticed: \
                  {must}"
             )
         });

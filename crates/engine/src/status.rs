@@ -127,7 +127,7 @@ pub struct Workload {
     /// Flushes.
     pub flushes: u64,
     /// Prefetch requests (NBD CACHE), which bring data into the cache. `requests`, `hits` and the other
-    /// counters of requests do not include them.
+    /// request counters do not include them.
     pub prefetches: u64,
     /// Requests answered with an error.
     pub errors: u64,
@@ -174,7 +174,7 @@ pub struct Backing {
     pub traffic: forebay_results::Backing,
     /// Bytes zeroed.
     pub zero_bytes: u64,
-    /// Syncs, counted when they begin; `component_latency_us` has those that have ended.
+    /// Syncs, counted when they begin; `component_latency_us` covers those that have ended.
     pub syncs: u64,
     /// Failed operations.
     pub errors: u64,
@@ -195,9 +195,9 @@ pub struct VolumeStatus {
     /// Error of the last operation on the volume's backing store; null if that operation succeeded. For an
     /// export of an NBD server, why the export cannot be reached until the next start.
     pub backing_failure: Option<String>,
-    /// Whether writes to the volume fail immediately, because earlier writes waited for a failing backing
-    /// store for `flush.give_up_after`. The suspension ends when the store accepts an operation again.
-    /// Forebay retries every five seconds, and when you run `forebay ctl resume`.
+    /// Whether writes to the volume fail immediately, because earlier writes waited `flush.give_up_after` for
+    /// a failing backing store. The suspension ends when the store accepts an operation again. Forebay
+    /// retries every five seconds, and when you run `forebay ctl resume`.
     pub suspended: bool,
     /// Whether the volume continues without the failed flash tier until the next start: cached in memory
     /// only, with write-through.

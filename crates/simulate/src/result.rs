@@ -27,7 +27,7 @@ pub struct SimulationResult {
     pub component_latency_us: Components,
     /// Dirty blocks at the end.
     pub dirty_blocks: u64,
-    /// The flash tier; null without one.
+    /// The flash tier; null if there is none.
     pub flash: Option<FlashResult>,
     /// Counts of cache events.
     #[serde(serialize_with = "simulated_events")]

@@ -47,10 +47,10 @@ pub struct Document {
     /// Whether `simulated_isolation_blocks` fit in `size_blocks`.
     pub simulated_isolated: bool,
     /// Relative error of `needed_blocks` against `simulated_blocks`: 0.1 means that the prediction is 10 %
-    /// too high. Null if `simulated_blocks` is 0, and with `--marginal`.
+    /// too high. Null if `simulated_blocks` is 0, or with `--marginal`.
     pub error: Option<f64>,
     /// Relative error of `needed_blocks` against `simulated_isolation_blocks`; null if
-    /// `simulated_isolation_blocks` is 0, and with `--marginal`.
+    /// `simulated_isolation_blocks` is 0, or with `--marginal`.
     pub isolation_error: Option<f64>,
 }
 
@@ -76,7 +76,7 @@ pub struct WorkloadDocument {
     pub wastage_caused_blocks: u64,
     /// Additional cache blocks that this workload needs because of all other workloads.
     pub wastage_suffered_blocks: u64,
-    /// Whether `demand_blocks` fit in the cache without the other workloads.
+    /// Whether `demand_blocks` would fit in the cache if the workload ran alone.
     pub fits_alone: bool,
     /// Miss ratio of the whole workload, alone in a cache of `erss_blocks`.
     pub miss_ratio_erss: f64,

@@ -47,7 +47,7 @@ pub struct Document<'a> {
     /// With `--sweep`, the plan for each budget of the sweep; omitted otherwise.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub sweep: &'a [Plan],
-    /// The wear limit (`--wear-max`); null without one.
+    /// The wear limit (`--wear-max`); null if there is none.
     pub wear_max: Option<f64>,
     /// Bytes that the configured cache writes to flash below tier 1, divided by the bytes that the formulas
     /// predict; 1 without `--config`.

@@ -50,7 +50,7 @@ pub struct Echo {
     pub concatenate: bool,
     /// Seed for the written data.
     pub data_seed: u64,
-    /// The text of the configuration file; null without one.
+    /// The text of the configuration file; null if there is none.
     pub config: Option<String>,
 }
 
