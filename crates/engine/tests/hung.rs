@@ -418,6 +418,8 @@ fn the_change_of_policy_of_a_start_lets_others_write_although_a_store_hangs() {
         read(&mut session, 0, 0)
     });
     assert_eq!(written, Some(9), "it waits for ever");
+    let why = engine.status().write_policy_failure.expect("the policy is not in force");
+    assert!(why.contains("does not answer"), "{why}");
     drop(engine);
 }
 
