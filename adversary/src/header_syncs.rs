@@ -4,20 +4,15 @@ use std::io;
 use std::sync::Arc;
 
 use forebay_block::Volume;
-use forebay_cache::Cache;
 use forebay_device::memory::MemoryDevices;
 use forebay_device::{JointSyncs, StoreSyncs};
 use forebay_effect::Device;
-
-use crate::watch::Watch;
 
 /// Syncs of the headers during one life.
 #[derive(Debug, Default)]
 pub struct HeaderSyncs {
     /// Indexed by volume.
     syncs: Vec<Arc<StoreSyncs>>,
-    /// Indexed by volume: the number of failed operations on its store.
-    errors: Vec<u64>,
 }
 
 impl HeaderSyncs {
@@ -28,7 +23,7 @@ impl HeaderSyncs {
         for (volume, syncs) in (0..).map(Volume).zip(&syncs) {
             devices.join(Device::Backing(volume), syncs.clone());
         }
-        HeaderSyncs { syncs, errors: vec![0; count] }
+        HeaderSyncs { syncs }
     }
 
     /// Makes the sync of a header fail, but no other sync of the store. The failure may lose
@@ -40,18 +35,5 @@ impl HeaderSyncs {
         };
         // The result is known: the sync fails.
         let _ = self.syncs[volume.index()].write_header(|| Ok(()), fail);
-    }
-
-    /// Excuses stores that are known to fail, because nothing waits for them. Data that was written
-    /// before a failed sync is still dirty, and may be superseded on flash before it is written
-    /// again.
-    pub fn excuse_failing(&mut self, cache: &Cache, watch: &mut Watch) {
-        for (volume, before) in (0..).map(Volume).zip(&mut self.errors) {
-            let errors = cache.volume_stats(volume).map_or(0, |stats| stats.backing_errors);
-            let fails = std::mem::replace(before, errors) != errors;
-            if fails || cache.is_known_to_fail(volume) {
-                watch.excuse(volume);
-            }
-        }
     }
 }

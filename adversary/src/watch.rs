@@ -601,12 +601,6 @@ impl Watch {
         self.unstamped.retain(|u| u.volume != volume || !u.ordered);
     }
 
-    /// The volume's store cannot be stamped for now, so the data that it took over so far needs no
-    /// stamp.
-    pub fn excuse(&mut self, volume: Volume) {
-        self.unstamped.retain(|u| u.volume != volume);
-    }
-
     // ---- undetectable damage ----
 
     /// Whether the damage by the medium may be undetectable if the power is cut now and leaves

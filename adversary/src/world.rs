@@ -175,7 +175,6 @@ impl World {
     /// Shows the watch what happened on the devices.
     fn observe(&mut self) {
         let Some(watch) = &mut self.watch else { return };
-        self.header_syncs.excuse_failing(&self.cache, watch);
         let devices = self.executor.devices_mut();
         devices.take_happenings(&mut self.happenings);
         // Data that flash has lost may be written from memory in its current version.
@@ -336,9 +335,6 @@ impl World {
             self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
         }
         self.cache.handle_stamped(self.now, &reports);
-        if let Some(watch) = &mut self.watch {
-            self.header_syncs.excuse_failing(&self.cache, watch);
-        }
         self.run();
         true
     }

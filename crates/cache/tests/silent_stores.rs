@@ -137,8 +137,12 @@ impl World {
     }
 
     fn write(&mut self, volume: Volume, block: u64) -> u64 {
+        self.request(volume, Op::Write, block * BLOCK, BLOCK)
+    }
+
+    fn request(&mut self, volume: Volume, op: Op, offset: u64, length: u64) -> u64 {
         self.requests += 1;
-        let request = Request::new(self.now(), volume, Op::Write, block * BLOCK, BLOCK);
+        let request = Request::new(self.now(), volume, op, offset, length);
         self.d.cache.handle_request(RequestId(self.requests), request);
         self.d.poll();
         self.settle();
@@ -347,4 +351,32 @@ fn a_destage_of_everything_gives_up_on_a_store_that_does_not_answer() {
         }
     }
     assert_eq!(bad, Vec::<String>::new());
+}
+
+/// Goal: a cleaning that has no room to carry forward what a store would leave waits for its header. Without that, it
+/// would free no region, and one cleaning after the other would ask the log for a sync. Method: memory holds more
+/// dirty blocks of a volume than the volume's share of flash, and a client flushes them.
+#[test]
+fn a_cleaning_without_room_for_what_a_hung_header_leaves_waits_for_the_header() {
+    for dram_blocks in [32, 48] {
+        let config = CacheConfig {
+            flash: log().flash,
+            acknowledge: Acknowledge::Dram,
+            ..CacheConfig::dram_only(dram_blocks)
+        };
+        let mut world = World::new(config, 2, true);
+        world.silence = Silence::Headers;
+        (0..u64::from(dram_blocks)).for_each(|block| _ = world.write(SILENT, block));
+        let flush = world.request(SILENT, Op::Flush, 0, 0);
+        let syncs_of_log = |world: &World| world.d.cache.log_stats().expect("a log").syncs;
+        world.wait(10 * SECOND);
+        let syncs = syncs_of_log(&world);
+        world.wait(50 * SECOND);
+        assert_eq!((world.d.reply_to(flush), syncs_of_log(&world) - syncs), (None, 0));
+        world.silence = Silence::Nothing;
+        world.settle();
+        world.wait(SECOND);
+        assert_eq!(world.d.reply_to(flush), Some(Ok(())));
+        world.recover();
+    }
 }

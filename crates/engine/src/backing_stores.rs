@@ -28,6 +28,9 @@ pub enum StoreFailure {
     /// The session with the NBD server of the store has ended, for this reason.
     #[error("{0}")]
     Session(String),
+    /// The header of the store could not be written, for this reason.
+    #[error("{0}")]
+    Header(String),
 }
 
 /// All stores, locked.

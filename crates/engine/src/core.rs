@@ -22,6 +22,7 @@ use crate::queries::Contents;
 use crate::session_queues::SessionQueues;
 use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Recorder, TapedCache};
+use crate::unstamped::UnstampedStores;
 
 /// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
 const LATENCIES: usize = 8;
@@ -43,8 +44,8 @@ pub(crate) struct Core {
     holds: ClientHolds,
     /// The stores' headers note how the stores were left: no stamps are requested.
     noted: bool,
-    /// Why the last stamp of a store could not be written, since operators were told last.
-    unstamped: BTreeMap<Volume, String>,
+    /// The stores whose last stamps could not be written.
+    pub unstamped: UnstampedStores,
     /// Whether a request waits until all work for earlier ones has ended.
     one_at_a_time: bool,
     /// When the reaper wakes at the latest.
@@ -103,7 +104,7 @@ impl Core {
             waiting: SessionQueues::default(),
             holds: ClientHolds::default(),
             noted: false,
-            unstamped: BTreeMap::new(),
+            unstamped: UnstampedStores::default(),
             one_at_a_time: false,
             reaper_wakes_at: None,
             again: false,
@@ -393,18 +394,11 @@ impl Core {
         }
     }
 
-    /// The stamp of a store could not be written, for this reason.
-    pub fn note_unstamped(&mut self, volume: Volume, why: String) {
-        self.unstamped.insert(volume, why);
-    }
-
-    /// Hands over why the last stamps of stores could not be written. What `tell` does not take is kept.
-    pub fn take_unstamped(&mut self, mut tell: impl FnMut(Volume, &str) -> bool) {
-        self.unstamped.retain(|&volume, why| !tell(volume, why));
-    }
-
     /// A stamp that was ordered is on its store, or could not be written.
     pub fn stamped(&mut self, now: Nanos, report: StampReport) {
+        if report.result.is_ok() {
+            self.unstamped.note_written(report.volume);
+        }
         self.cache.call(Call::Stamped(now, vec![report]));
         self.drive(now);
     }

@@ -314,7 +314,7 @@ impl Reported {
         let reported = self;
         let mut faults: Vec<Fault> = engine.take_news().into_iter().map(Fault::News).collect();
         let mut core = engine.shared.lock_anyway();
-        core.take_unstamped(|volume, why| {
+        core.unstamped.take_untold(|volume, why| {
             let repeats = reported.unstamped.entry(volume).or_default();
             let told = repeats.allow(Instant::now());
             if told && let Some(of) = engine.volumes().iter().find(|v| v.volume == volume) {

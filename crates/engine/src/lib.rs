@@ -65,6 +65,7 @@ mod store_plan;
 mod table;
 pub mod tape;
 mod translate;
+mod unstamped;
 pub mod watch;
 
 pub use backing_header::{BackingHeader, EpochError, HeaderError};

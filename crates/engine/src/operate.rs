@@ -15,6 +15,7 @@ use forebay_config as words;
 use forebay_flash::HeaderChange;
 use forebay_setup::SetupError;
 
+use crate::backing_stores::StoreFailure;
 use crate::core::{Core, Life};
 use crate::engine::Engine;
 use crate::error::{DestageFailure, DirtyLeft, EngineError, FailingStore};
@@ -346,8 +347,12 @@ impl Engine {
         let core = self.shared.lock_anyway();
         let failing = |v: &VolumeDescription| {
             core.cache().volume_stats(v.volume).filter(|s| s.dirty_blocks > 0)?;
-            let error = core.cache().last_backing_failure(v.volume)?;
-            let failure = self.stores.failure(v.volume, error);
+            let failure =
+                match (self.stores.session_failure(v.volume), core.unstamped.failure(v.volume)) {
+                    (Some(why), _) => StoreFailure::Session(why),
+                    (None, Some(why)) => StoreFailure::Header(why.to_owned()),
+                    (None, None) => StoreFailure::Io(core.cache().last_backing_failure(v.volume)?),
+                };
             Some(FailingStore { volume: v.name.clone(), failure })
         };
         let stores = self.volumes().iter().filter_map(failing).collect();

@@ -120,7 +120,7 @@ fn write_ordered(
         let result = written.as_ref().map_or(Err(IoError::Device), |&number| Ok(number));
         shared.with_core(|core, now| {
             if let Err(error) = written {
-                core.note_unstamped(volume, error.to_string());
+                core.unstamped.note_failed(volume, error.to_string());
             }
             core.stamped(now, StampReport { volume, result });
         });

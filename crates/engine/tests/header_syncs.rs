@@ -11,7 +11,7 @@ use forebay_engine::watch::{Operation, Part};
 use forebay_engine::{Fault, Reported, StopMode, Submission};
 
 use crate::common::submit_one;
-use crate::engine::config_with;
+use crate::engine::{config_with, open};
 use crate::fail::open_to_fail;
 
 fn is_sync_of_header(operation: &Operation) -> bool {
@@ -69,4 +69,36 @@ fn operators_learn_of_headers_that_cannot_be_written() {
     drop(session);
     fail.now.store(false, Ordering::Relaxed);
     let _ = engine.stop(StopMode::Keep, |_| {});
+}
+
+/// Goal: a destage, and a stop that destages, do not hide that the header of a store cannot be written. They name the
+/// store, and the data stays on flash.
+#[test]
+fn a_destage_and_a_stop_that_cannot_write_a_header_say_so_and_keep_the_data() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config_with(directory.path(), true, "write-back");
+    let is_write_of_header = |operation: &Operation| {
+        operation.part == Part::Header
+            && operation.verb == Verb::Write
+            && operation.device == Device::Backing(Volume(1))
+    };
+    let (engine, fail) = open_to_fail(&config, is_write_of_header);
+    let mut session = engine.session().unwrap();
+    assert_eq!(submit_one(&mut session, write(1), 1).result, Ok(()));
+    fail.now.store(true, Ordering::Relaxed);
+    let says_so = |error: String| {
+        assert!(error.contains("volume b: cannot write the header of"), "{error}");
+        assert!(error.contains("1 dirty block"), "{error}");
+    };
+    says_so(engine.destage(|_| {}).unwrap_err().to_string());
+    fail.now.store(false, Ordering::Relaxed);
+    engine.destage(|_| {}).unwrap();
+    assert_eq!(submit_one(&mut session, write(1), 1).result, Ok(()));
+    fail.now.store(true, Ordering::Relaxed);
+    drop(session);
+    says_so(engine.stop(StopMode::Destage, |_| {}).unwrap_err().to_string());
+    fail.now.store(false, Ordering::Relaxed);
+    let engine = open(&config);
+    assert_eq!(engine.status().total.dirty_blocks, 1);
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
 }

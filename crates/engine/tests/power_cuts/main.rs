@@ -233,10 +233,10 @@ fn an_operation_on_a_header_that_fails_leaves_what_is_promised_as_it_was() {
             assert!(refused && journal.has_failed(), "{name}");
         });
     }
-    // At a live switch, which is then tried again, and at the stop: there stamps come first, which the
-    // machine has tried again, and then the note of how the stores are left.
+    // At a live switch, which is then tried again, and at the stop: there stamps come first, before the stores are
+    // written and after that, which the machine has tried again, and then the note of how the stores are left.
     let mut stopped = [0, 0];
-    for fails in 0..8 {
+    for fails in 0..10 {
         let name = format!("switch and stop, header operation {fails} fails");
         cut_everywhere(Case { seeds: 0, ..case(&name, &blank(true)) }, |files, journal| {
             let run = start(files, journal, "write-through");
