@@ -139,6 +139,7 @@ impl LateWrites {
             self.awaited = false;
             return true;
         }
+        self.hear_writes(s.world, self.writing);
         !self.awaited && !self.keeps_whole(s)
     }
 
@@ -204,8 +205,7 @@ impl LateWrites {
             }
         }
         note_taken(active.writing(), s, awaited);
-        let writes = awaited.iter().map(|volume| begun(s.world, volume)).sum();
-        self.hear_writes(writes, s.world.now);
+        self.hear_writes(s.world, awaited);
         if self.keeps_whole(s) {
             return false;
         }

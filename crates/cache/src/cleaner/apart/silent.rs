@@ -10,6 +10,7 @@ use forebay_block::Nanos;
 use super::super::Surroundings;
 use super::LateWrites;
 use crate::in_flight::RequestPlace;
+use crate::volume_set::VolumeSet;
 use crate::world::World;
 
 /// How long the stores may answer nothing; the second value applies while a request waits for room or for the destage.
@@ -20,8 +21,8 @@ const SILENT_WAITED: Nanos = Nanos(10_000_000_000);
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Heard {
     at: Nanos,
-    /// The writes that the cleaning in progress had begun then: it begins more as others end.
-    writes: u32,
+    /// Its writes then: how many the cleaning in progress had begun, and how many were in flight.
+    writes: [u32; 2],
 }
 
 impl LateWrites {
@@ -30,10 +31,16 @@ impl LateWrites {
         self.heard.at = self.heard.at.max(at);
     }
 
-    /// The cleaning in progress has begun so many writes to the stores for which it waits.
-    pub(super) fn hear_writes(&mut self, writes: u32, now: Nanos) {
+    /// The cleaner waits for writes to these volumes: takes notice if some have ended.
+    pub(super) fn hear_writes(&mut self, world: &World, volumes: VolumeSet) {
+        let mut writes = [0; 2];
+        for (shard, volume) in world.shards.iter().flat_map(|s| volumes.iter().map(move |v| (s, v)))
+        {
+            let [begun, in_flight] = shard.destager.writes.counts(volume);
+            writes = [writes[0] + begun, writes[1] + in_flight];
+        }
         if self.heard.writes != writes {
-            self.heard = Heard { at: now, writes };
+            self.heard = Heard { at: world.now, writes };
         }
     }
 

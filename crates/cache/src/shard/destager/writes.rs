@@ -226,6 +226,11 @@ impl Writes {
         self.begun[volume]
     }
 
+    /// Writes of the volume that the job has begun, and those in flight.
+    pub fn counts(&self, volume: Volume) -> [u32; 2] {
+        [self.begun[volume], self.in_flight[volume]]
+    }
+
     /// Whether writes of the volume are in flight.
     pub fn is_writing(&self, volume: Volume) -> bool {
         self.in_flight[volume] > 0
