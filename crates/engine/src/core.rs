@@ -509,7 +509,9 @@ impl Core {
     /// Whether sessions may read without the lock.
     fn may_publish(&self) -> bool {
         let as_simulated = self.one_at_a_time || self.cache.is_taped();
-        let serves = !self.is_held() && self.life < Life::Stopping && self.cache.is_ready();
+        // (A read without the lock does not look whether its volume is held.)
+        let holds = self.is_held() || !self.holds.noted().is_empty();
+        let serves = !holds && self.life < Life::Stopping && self.cache.is_ready();
         // (A read without the lock waits for nobody.)
         !as_simulated && serves && !self.table.has_abandoned()
     }
