@@ -31,7 +31,7 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
 
 use crate::backing_stores::LockedStores;
-use crate::client_holds::{ClientHolds, HeldBack};
+use crate::client_holds::{ClientHolds, HeldBack, Resumed};
 use crate::core::Life;
 use crate::engine::{Engine, StoreState};
 use crate::error::{EngineError, HeldVolume};
@@ -68,7 +68,8 @@ impl Engine {
     /// # Errors
     /// As [`destage`](Engine::destage), if the state cannot be recorded, if no operation ends for 30 s while requests
     /// are held back, or if a stop or a resume is ordered meanwhile; requests then continue, except those to the
-    /// volumes that the error or [`faults`](Engine::faults) name.
+    /// volumes that the error or [`faults`](Engine::faults) name. But an earlier quiesce that this one was to extend
+    /// continues ([`EngineError::NotExtended`]), unless the stop or the resume ends it.
     pub fn quiesce(
         &self,
         limit: Option<Duration>,
@@ -76,6 +77,19 @@ impl Engine {
     ) -> Result<(), EngineError> {
         // (A resume also counts while this waits for another order.)
         let resumes = self.shared.lock().holds().resumes();
+        self.change_holds(ClientHolds::order_quiesce);
+        let quiesced = self.quiesce_in_turn(limit, resumes, &mut progress);
+        self.change_holds(ClientHolds::end_order_of_quiesce);
+        quiesced
+    }
+
+    /// As [`quiesce`](Engine::quiesce), once other orders have ended. So many `resumes` had been ordered before it.
+    fn quiesce_in_turn(
+        &self,
+        limit: Option<Duration>,
+        resumes: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), EngineError> {
         let mut orders = self.begin_order()?;
         let wait = HeldWait::endless(Life::Serving).until_resume(resumes);
         if !self.shared.lock().holds().noted().is_empty() {
@@ -87,7 +101,7 @@ impl Engine {
         // (A resume that was ordered before that did not wait, or does nothing when its turn comes. One that comes later
         // waits for the end of this order.)
         let quiesced = match self.waits(&wait) {
-            true => self.quiesce_during(&mut orders, limit, wait, &mut progress),
+            true => self.quiesce_during(&mut orders, limit, wait, progress),
             false => Err(wait.error(&self.shared.lock(), self.volumes())),
         };
         self.change_holds(ClientHolds::forget_preparation);
@@ -101,16 +115,19 @@ impl Engine {
         mut wait: HeldWait,
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
-        let lasts = self.shared.lock().holds().quiesced().is_some();
+        let former = self.shared.lock().holds().quiesced();
+        let extended = former.filter(|former| former.stands);
+        let lasting = |error| if extended.is_some() { not_extended(error) } else { error };
         if orders.notes.is_some() {
             // The new notes must not cover up what others have changed since the last ones.
-            self.drop_changed(orders, &|| self.shared.lock().life() == Life::Serving)?;
+            self.drop_changed(orders, &|| self.shared.lock().life() == Life::Serving)
+                .map_err(lasting)?;
         }
         let mut progress = |dirty| {
             progress(dirty);
             ControlFlow::Continue(())
         };
-        if !lasts {
+        if former.is_none() {
             self.destage_while(orders, &mut wait, &mut progress)?;
         }
         self.change_holds(|holds| {
@@ -127,13 +144,20 @@ impl Engine {
         };
         // The limit holds even if the quiesce fails and cannot end now. (One beyond what the clock can say is none.)
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        self.change_holds(|holds| holds.limit_quiesce(until));
-        if quiesced.is_err() {
+        self.change_holds(|holds| {
+            holds.limit_quiesce(until);
+            match extended {
+                // A resume that was ordered before this still ends the earlier quiesce.
+                Some(former) if quiesced.is_err() => holds.date_quiesce(former.resumes),
+                _ => holds.mark_quiesce(quiesced.is_ok()),
+            }
+        });
+        if quiesced.is_err() && extended.is_none() {
             // That clients have to wait is more serious than the error.
             self.resume_or_say(orders, &|| true)?;
             self.still_held().map_or(Ok(()), Err)?;
         }
-        quiesced
+        quiesced.map_err(lasting)
     }
 
     /// Notes that the stores are complete.
@@ -150,10 +174,14 @@ impl Engine {
             prints.is_some_and(|(former, new)| (former.print, former.size) != (new.print, new.size))
         };
         let changed: Vec<&VolumeDescription> = self.volumes().iter().filter(is_changed).collect();
-        orders.notes = Some(notes.iter().map(|(volume, note)| note.or(former(volume))).collect());
+        let volumes: Vec<Volume> = changed.iter().map(|of| of.volume).collect();
+        // Others have written to the changed stores since the former notes were compared. The new ones would cover
+        // that up, should it be impossible to drop what is cached.
+        let kept = |(volume, note): (Volume, &Option<SealContents>)| {
+            note.filter(|_| !volumes.contains(&volume)).or(former(volume))
+        };
+        orders.notes = Some(notes.iter().map(kept).collect());
         if !changed.is_empty() {
-            // Others have written since the former notes were compared, and the new ones cover that up.
-            let volumes: Vec<Volume> = changed.iter().map(|of| of.volume).collect();
             self.drop_noted(orders, &volumes)?;
             let volumes = changed.iter().map(|of| of.name.clone()).collect();
             self.news().push(OrderNews::StoresChanged { volumes });
@@ -213,7 +241,7 @@ impl Engine {
         Ok(quiesced)
     }
 
-    /// Lets requests continue after a [`quiesce`](Engine::quiesce). If other programs have changed a
+    /// Lets requests continue after a [`quiesce`](Engine::quiesce), and says whether there was one. If other programs have changed a
     /// store meanwhile, this first drops the cached data of its volume, and
     /// [`faults`](Engine::faults) says so. A quiesce that is still on its way, or waits for another order, ends with an
     /// error.
@@ -221,12 +249,13 @@ impl Engine {
     /// # Errors
     /// If the flash tier cannot be written; requests are then still held back. If the headers of some stores cannot
     /// be written; then only requests to their volumes are.
-    pub fn resume(&self) -> Result<(), EngineError> {
+    pub fn resume(&self) -> Result<Resumed, EngineError> {
         let mut core = self.shared.lock();
         let this = core.order_resume();
+        let resumed = core.holds().resumed();
         if !core.holds().is_quiescing() && core.holds().noted().is_empty() {
             // Nothing to end, so nothing to wait for.
-            return Ok(());
+            return Ok(resumed);
         }
         drop(core);
         let mut orders = self.begin_order()?;
@@ -235,7 +264,7 @@ impl Engine {
         if quiesced.is_none_or(|quiesced| this > quiesced.resumes) {
             self.resume_or_say(&mut orders, &|| true)?;
         }
-        self.still_held().map_or(Ok(()), Err)
+        self.still_held().map_or(Ok(resumed), Err)
     }
 
     /// The error that names the volumes that a quiesce still holds although it has ended, if there are any.
@@ -257,6 +286,9 @@ impl Engine {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
         let resumed = self.resume_during(orders, goes_on);
+        if resumed.is_err() {
+            self.change_holds(|holds| holds.mark_quiesce(false));
+        }
         resumed.map_err(|error| EngineError::StillQuiesced(Box::new(error)))
     }
 
@@ -273,8 +305,8 @@ impl Engine {
         let goes_on = &|| goes_on() && life == Life::Serving && self.shared.lock().life() == life;
         let noted = match orders.notes.is_some() {
             true if quiesced => {
-                let dropped = self.drop_changed(orders, goes_on)?;
-                self.withdraw_notes(orders, &dropped, goes_on)?
+                let (dropped, held) = self.drop_or_hold(orders, goes_on)?;
+                self.withdraw_notes(orders, &dropped, held, goes_on)?
             }
             // It had noted nothing yet.
             false if quiesced => BTreeMap::new(),
@@ -309,6 +341,24 @@ impl Engine {
         noted
     }
 
+    /// At the end of a quiesce: as [`drop_changed`](Engine::drop_changed). If flash has failed, also returns the
+    /// volumes of which nothing can be dropped, and why. Only they stay held.
+    fn drop_or_hold(
+        &self,
+        orders: &mut Orders,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(Vec<Volume>, BTreeMap<Volume, String>), EngineError> {
+        let error = match self.drop_changed(orders, goes_on) {
+            Ok(dropped) => return Ok((dropped, BTreeMap::new())),
+            Err(error) => error,
+        };
+        if !self.shared.lock().cache().has_given_up() {
+            return Err(error);
+        }
+        let why = error.to_string();
+        Ok((Vec::new(), orders.undropped.iter().map(|&volume| (volume, why.clone())).collect()))
+    }
+
     /// Drops the cached data of volumes whose stores are not as they were noted, and returns these volumes. The data is
     /// clean. After the end of a quiesce, this concerns only volumes of which something could not be dropped.
     fn drop_changed(
@@ -336,7 +386,7 @@ impl Engine {
         if dropped.is_empty() {
             return Ok(dropped);
         }
-        self.drop_noted(orders, &dropped)?;
+        self.drop_noted(orders, &dropped).inspect_err(|_| orders.undropped = dropped.clone())?;
         let names = |is: fn(&Compared) -> bool| -> Vec<String> {
             volumes(is).into_iter().map(|v| v.name.clone()).collect()
         };
@@ -554,15 +604,19 @@ impl Engine {
     }
 
     /// The stores are about to be written again. Returns the volumes whose headers cannot be written, and why; what
-    /// is cached of them is dropped, unless flash has failed. Of those in `dropped`, nothing is cached.
+    /// is cached of them is dropped, unless flash has failed. Of those in `dropped`, nothing is cached. The headers of
+    /// the volumes that are `held` anyway stay.
     fn withdraw_notes(
         &self,
         orders: &mut Orders,
         dropped: &[Volume],
+        held: BTreeMap<Volume, String>,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<BTreeMap<Volume, String>, EngineError> {
         let all: Vec<Volume> = self.stores.volumes().collect();
-        let noted = self.withdraw_from_headers(orders, &all, goes_on);
+        let others: Vec<Volume> = all.iter().copied().filter(|v| !held.contains_key(v)).collect();
+        let mut noted = held;
+        noted.append(&mut self.withdraw_from_headers(orders, &others, goes_on));
         let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
         let close = |volume| if noted.contains_key(&volume) { void(volume) } else { open(volume) };
         let withdrawn = self.seal(all.into_iter().map(close).collect());
@@ -642,6 +696,14 @@ fn patience(goes_on: &dyn Fn() -> bool) -> Patience<'_> {
 /// The note that the cached data of a volume no longer counts.
 fn void(volume: Volume) -> Sealed {
     Sealed { volume, seal: [0; SEAL_BYTES], distrust: true, stamp: None }
+}
+
+/// The error of a quiesce that was to extend an earlier one, which continues unless a stop or a resume ends it.
+fn not_extended(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Stopping | EngineError::QuiesceEnded => error,
+        error => EngineError::NotExtended(Box::new(error)),
+    }
 }
 
 /// The error of an order of which a part has failed.
