@@ -71,7 +71,7 @@ def curves(plan, mrc):
         text(
             x0,
             24,
-            "Miss ratio by size of the share, by request",
+            "Request miss ratio by size of the share",
             size=14,
             weight="bold",
         )

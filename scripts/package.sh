@@ -58,8 +58,8 @@ Section: admin
 Priority: optional
 Homepage: https://github.com/forebay/forebay
 Description: block cache in memory and flash for slow disks
- Forebay measures a block workload, plans which cache tiers pay off for it,
- proves the plan by simulation and replay, and serves that cache over NBD.
+ Forebay measures a block workload, works out which cache tiers pay off, checks
+ the plan by simulation and replay, and serves the resulting cache over NBD.
 END
     package="$out/forebay_${version}_$architecture.deb"
     dpkg-deb --root-owner-group -Z"${COMPRESS:-xz}" --build "$tree" "$package" >/dev/null

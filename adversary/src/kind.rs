@@ -198,10 +198,16 @@ pub fn late() -> [Kind; 3] {
     ]
 }
 
-/// Cuts, kills and stops, and stores that do not answer writes for a long time.
-pub fn hung() -> [Kind; 2] {
-    let plan = Plan { hangs: true, steps: 300, ..Plan::CUTS };
-    [kind("back-hung", true, Some(true), plan), slots("back-slots-hung", true, plan)]
+/// Cuts, kills and stops, and stores that do not answer writes or syncs for a long time.
+pub fn hung() -> [Kind; 4] {
+    let plan = Plan { hung_max: 1, steps: 300, ..Plan::CUTS };
+    let two = Plan { hung_max: 2, ..plan };
+    [
+        kind("back-hung", true, Some(true), plan),
+        slots("back-slots-hung", true, plan),
+        kind("back-hung-two", true, Some(true), two),
+        slots("back-slots-hung-two", true, two),
+    ]
 }
 
 /// Cuts, and flash that disappears during a life and returns at the next start.
@@ -319,7 +325,7 @@ impl Kind {
     /// Draws the scenario from the first choices.
     pub fn scenario(&self, choices: &mut dyn Choices) -> Scenario {
         let mut scenario = draw(choices, self.limits);
-        if self.plan.hangs {
+        if self.plan.hung_max > 0 {
             // One volume does not use these up, and writes reach stores only in cleanings.
             let config = &mut scenario.config;
             config.dram_blocks = config.dram_blocks.max(64);

@@ -2,6 +2,8 @@
 
 mod slow_stores;
 
+pub use slow_stores::Silence;
+
 use forebay_block::{Flags, Nanos, Op, PerVolume, Request, Volume};
 use forebay_cache::{
     Cache, CacheConfig, DestageError, Notice, Open, Order, PolicyError, Relation, StampReport,
@@ -39,9 +41,10 @@ pub struct World {
     /// The slow volume, if any: other devices complete many operations for each operation of its
     /// store.
     pub late: Option<Volume>,
-    /// The volume whose store takes no writes, if any. It answers reads: a read holds memory, for which other volumes
-    /// may have to wait.
-    pub hung: Option<Volume>,
+    /// The volumes whose stores hang. They answer reads: a read holds memory, for which other volumes may have to wait.
+    pub hung: Vec<(Volume, Silence)>,
+    /// How often a cleaning has continued while a store hung, for each way to hang.
+    pub left_hung: [u64; Silence::ALL.len()],
     /// Reads published blocks without calls to the cache.
     pub lookout: Lookout,
     /// Number of replies that were taken.
@@ -123,7 +126,8 @@ impl World {
             requests: OwnedRequests::default(),
             now: Nanos(0),
             late: None,
-            hung: None,
+            hung: Vec::new(),
+            left_hung: [0; Silence::ALL.len()],
             lookout: Lookout::default(),
             heard: 0,
             digest: Digest::default(),
@@ -514,8 +518,8 @@ impl World {
                 .collect(),
             None => Vec::new(),
         };
-        if let Some(hung) = self.hung {
-            return self.complete_beside_hung(hung, choices);
+        if !self.hung.is_empty() {
+            return self.complete_beside_hung(choices);
         }
         let stamping = !self.ordered.is_empty();
         let late = self.ordered.iter().all(|(volume, ..)| Some(*volume) == self.late);

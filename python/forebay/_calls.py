@@ -42,7 +42,7 @@ TRACE_WRITERS = {"sample", "trace convert", "trace synth"}
 #: Options that a call cannot use, and why.
 _REFUSED = {
     "help": "the help is text: run `forebay {name} --help` in a shell",
-    "json": "forebay.run always asks for the JSON document, and returns it",
+    "json": "forebay.run always requests the JSON document and returns it",
     "print_devices": "the catalogue is TOML: run `forebay plan --print-devices` in a shell",
     "version": "the version is text: run `forebay --version` in a shell",
 }
@@ -75,10 +75,10 @@ def refusal(
     """Why a call cannot work, with the argument's name in Python; `None` if the call can work.
 
     >>> refusal("plan", None, False, {"json": True})
-    'json: forebay.run always asks for the JSON document, and returns it'
+    'json: forebay.run always requests the JSON document and returns it'
     """
     if name in TEXTS:
-        what = f"`forebay {name}` prints no JSON document that could be returned"
+        what = f"`forebay {name}` prints no JSON document to return"
         return f"{what}: {TEXTS[name]}"
     for option, why in _REFUSED.items():
         if given(options, option):

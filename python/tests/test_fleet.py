@@ -52,7 +52,7 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     assert errors.startswith("forebay: 1 of 4 files failed\n  1 x ")
     assert "README: not a known trace format" in errors
     # A budget that is too small for a volume is not a failure.
-    assert "plans in front of SlowHDD\nvolumes without a plan: 2 (see" in said
+    assert "plans for caches in front of SlowHDD\nvolumes without a plan: 2 (see" in said
     assert "buys no tier" not in errors
     rows = pl.read_parquet(out / "volumes.parquet")
     good = rows.filter(pl.col("status") == "ok")
@@ -85,7 +85,7 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     # If no store is given, the fastest plan over all stores is used, and its store is named.
     again = fleet(traces, out, budget="20%", scheduler=scheduler)
     (store,) = again.volumes["plan.backing"].drop_nulls().unique()
-    assert f"plans in front of {store}, chosen because" in again.text(out)
+    assert f"plans for caches in front of {store}, chosen because" in again.text(out)
     assert command([str(traces), "-o", str(out), "--backing", "SlowHDD"]) == 2
 
 

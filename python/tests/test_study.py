@@ -160,7 +160,7 @@ def test_failures_of_other_causes_end_a_study_with_status_1(
     assert command(line) == 1
     errors = capsys.readouterr().err
     # Four configurations, each with two traces.
-    assert errors.count("  2 x ") == 4 and "other errors (1 different ones)" in errors
+    assert errors.count("  2 x ") == 4 and "other errors (1 distinct)" in errors
     assert "--retry-failed" in errors
 
 

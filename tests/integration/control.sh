@@ -16,7 +16,7 @@ ctl destage | grep -q '"dirty_blocks":0' || fail "something is still dirty"
 cmp -n 1048576 <(tail -c +1048577 disk.img) <(head -c 1M /dev/zero | tr '\0' '\1') \
     || fail "not destaged"
 ctl quiesce >/dev/null 2>quiesce.err
-grep -q 'clients are paused; .*--resume`, at the latest after 10m' quiesce.err || fail "$(cat quiesce.err)"
+grep -q 'clients are paused until .*--resume`, for at most 10m' quiesce.err || fail "$(cat quiesce.err)"
 status | grep -q '"since_s"' || fail "status does not show the quiesce"
 qemu-io -f raw -c 'write -P 2 0 64k' "$URI" >/dev/null &
 writer=$!

@@ -17,7 +17,7 @@ stop
 grep -qE '"rate": 0.5\b' info || fail "$(cat info)"
 of=$(sed -nE 's/.*"of_requests": ([0-9]+).*/\1/p' info)
 [ "$of" -ge 2 ] || fail "$(cat info)"
-grep -qE "$of requests arrived; .*s.parquet has [0-9]+ requests or parts of requests: those to the sampled regions \(50.0 % of all 4 KiB regions\)" server.log \
+grep -qE "$of requests arrived; .*s.parquet contains the [0-9]+ requests and parts of requests that access the sampled regions \(50.0 % of all 4 KiB regions\)" server.log \
     || fail "it was not said what was kept"
 # Started again with the same command, the server does not touch the first recording.
 before=$(md5sum <x.parquet)

@@ -54,7 +54,7 @@ grep -q '^STATUS=recovering: .* EXTEND_TIMEOUT_USEC=60000000$' told || fail "tol
 kill -TERM "$SERVER"
 wait "$SERVER" || fail "a start that is ended is a failure"
 SERVER=
-grep -q 'the startup was stopped before the cache was ready' server.log || fail "nothing said"
+grep -q 'startup was interrupted before the cache was ready' server.log || fail "nothing said"
 grep -qE 'forebay: recovering: [0-9]+ of [0-9]+ regions, [0-9]+ records' server.log || fail "no progress said"
 begin
 ctl stop >/dev/null

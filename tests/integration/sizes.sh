@@ -78,7 +78,7 @@ for layout in tail offset; do
     truncate -s +10M disk.img
     refused 1 'start( the server)? with --drop-clean' "$FOREBAY" serve --config forebay.toml
     truncate -s -10M disk.img
-    refused 1 'only the modification time of its file has changed.*start with --drop-clean' \
+    refused 1 'only the file.s modification time has changed.*start with --drop-clean' \
         "$FOREBAY" serve --config forebay.toml
     start --drop-clean || fail "$(cat server.log)"
     ctl stop --destage >/dev/null

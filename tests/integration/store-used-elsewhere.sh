@@ -45,7 +45,7 @@ for policy in write-back write-through; do
     fsck.ext4 -fn image >fsck.out 2>&1 || fail "$policy: $(cat fsck.out)"
 done
 stop
-"$FOREBAY" backing info disk.img | grep -q 'unchanged since Forebay last used them' || fail "$("$FOREBAY" backing info disk.img)"
+"$FOREBAY" backing info disk.img | grep -q 'unchanged since Forebay last used the store' || fail "$("$FOREBAY" backing info disk.img)"
 "$FOREBAY" backing release disk.img >/dev/null
 # A write that no fingerprint detects: it bypasses the file system, at a place where it does no
 # harm.

@@ -54,6 +54,6 @@ pub fn replay(path: &Path) -> Result<(), String> {
     let tape = Tape::decode(&text)?;
     let kind = Kind::find(&tape.kind)?;
     println!("{:#?}", kind.scenario(&mut Playback::new(&tape.choices)));
-    println!("this run was kept because of: {}", tape.failure);
+    println!("this run was kept because it failed: {}", tape.failure);
     tell(kind, &mut Playback::new(&tape.choices))
 }

@@ -79,7 +79,7 @@ pub fn soak(asked: &Soak<'_>) -> Result<(), String> {
             save(&file, &progress)?;
             if progress.found.len() >= FOUND_MAX {
                 print(&progress);
-                return Err(format!("{} violations; the soak ends here", progress.found.len()));
+                return Err(format!("{} violations; the soak stops here", progress.found.len()));
             }
         }
         say_rates(&progress, limit);

@@ -13,7 +13,7 @@ use forebay_flash::{Binding, LogError, RegionIndex};
 use super::older::Accepted;
 use super::{Runner, Share};
 use crate::sectors::{spoil, values_of};
-use crate::world::{Found, Started, World};
+use crate::world::{Found, Silence, Started, World};
 
 /// Maximum number of times that a start is cut short.
 const CUTS_IN_RECOVERY_MAX: u32 = 5;
@@ -228,7 +228,7 @@ impl Runner<'_> {
     /// Ends a life.
     pub(crate) fn end(&mut self, end: End, last: bool) -> Result<(), String> {
         self.forget_question();
-        self.world.hung = None;
+        self.world.hung.clear();
         // A failed sync may have lost data from the device's cache, and a restarted process cannot
         // know that. The device must lose power before its contents are trusted again.
         let failed = self.world.executor.devices().faults().get(Fault::SyncFailure);
@@ -557,5 +557,9 @@ impl Runner<'_> {
 
     pub(crate) fn cover(&mut self) {
         self.seen.stats.add_life(&self.world.cache);
+        let left = std::mem::take(&mut self.world.left_hung);
+        for (silence, n) in Silence::ALL.into_iter().zip(left) {
+            self.seen.stats.add(silence.left(), n);
+        }
     }
 }

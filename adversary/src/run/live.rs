@@ -76,7 +76,7 @@ impl Runner<'_> {
 
     pub(crate) fn set_faults(&mut self, on: bool) {
         self.outage = None;
-        self.world.hung = None;
+        self.world.hung.clear();
         if !self.is_flash_gone() {
             self.bring_flash_back();
         }
@@ -129,7 +129,7 @@ impl Runner<'_> {
         if self.plan.late && self.choices.one_in(24) {
             self.be_late();
         }
-        if self.plan.hangs && self.choices.one_in(16) {
+        if self.plan.hung_max > 0 && self.choices.one_in(16) {
             return self.hang();
         }
         let room = self.open.len() < self.scenario.depth && self.world.cache.has_room();
@@ -161,7 +161,7 @@ impl Runner<'_> {
         let (first, count) = self.range(volume, sectors, block);
         let kind = self.choices.choose(42);
         // A zeroing that hangs keeps its extent in the log's table of extents, which all volumes share.
-        let kind = if self.plan.hangs && (30..34).contains(&kind) { 14 } else { kind };
+        let kind = if self.plan.hung_max > 0 && (30..34).contains(&kind) { 14 } else { kind };
         if kind >= 40 {
             return self.begin_destage();
         }

@@ -57,8 +57,8 @@ pub struct Plan {
     pub syncs: bool,
     /// Whether stores are slow for a long time, one at a time, while other stores are used.
     pub late: bool,
-    /// Whether stores take no writes for a long time, one at a time, while others are used.
-    pub hangs: bool,
+    /// How many stores may hang at once, for a long time, while others are used.
+    pub hung_max: usize,
     /// How flash fails, if it does. With write-through, this must not make a request fail; nor with
     /// write-back, if flash is only full.
     pub flash_end: Option<FlashEnd>,
@@ -91,7 +91,7 @@ impl Plan {
         outages: false,
         syncs: false,
         late: false,
-        hangs: false,
+        hung_max: 0,
         flash_end: None,
         older: false,
         accepts_older: false,

@@ -8,6 +8,7 @@ use forebay_device::memory::{Fault, FaultRates, Return};
 use forebay_effect::{Device, Outcome};
 
 use super::{Expect, FlashEnd, Runner};
+use crate::world::Silence;
 
 /// Maximum number of completions and timeouts before requests count as hanging.
 const TURNS_MAX: u32 = 100_000;
@@ -36,36 +37,74 @@ impl Runner<'_> {
                     self.world.order(Order::RetryStores);
                 }
                 // Otherwise, the cache finds out by a probe.
-                self.wait_for(None)
+                self.wait_for(&[])
             }
-            1 => self.wait_for(None),
-            _ => self.wait_for(Some(failing)),
+            1 => self.wait_for(&[]),
+            _ => self.wait_for(&[Volume(failing as u32)]),
         }
     }
 
-    /// Makes a store hang: it takes no writes. Or, if one hangs, waits for requests or lets the store answer. No
-    /// request to another volume waits for ever, except while everything is destaged.
+    /// Makes a store hang. Or, if as many hang as may, waits for requests or lets a store answer.
+    /// No request to another volume waits for ever, except while everything is destaged.
     pub(super) fn hang(&mut self) -> Result<(), String> {
-        let Some(volume) = self.world.hung else {
-            let volume = Volume(self.choices.choose(self.oracles.len() as u64) as u32);
-            self.tell(|| format!("the store of volume {volume:?} hangs"));
-            self.world.hung = Some(volume);
-            self.seen.stats.add("stores: hangs", 1);
-            return Ok(());
+        let volumes = self.oracles.len();
+        let more = match self.world.hung.len() {
+            0 => true,
+            // One store always works, and flash has a few blocks for each volume.
+            n => {
+                let share = self.world.cache.dirty_share().unwrap_or(0);
+                let may = n < self.plan.hung_max && n + 1 < volumes && share >= 2 * volumes as u64;
+                may && self.choices.choose(2) == 0
+            }
         };
+        if more {
+            if self.owes_too_much() {
+                return Ok(());
+            }
+            let volume = Volume(self.choices.choose(volumes as u64) as u32);
+            let silence = Silence::ALL[self.choices.choose(Silence::ALL.len() as u64) as usize];
+            if !self.world.hangs(volume) {
+                self.tell(|| format!("the store of volume {volume:?} hangs: {silence:?}"));
+                self.world.hung.push((volume, silence));
+                self.seen.stats.add("stores: hangs", 1);
+                if self.world.hung.len() > 1 {
+                    self.seen.stats.add("stores: one hangs while another does", 1);
+                }
+            }
+            return Ok(());
+        }
         match self.choices.choose(4) {
             0 => {
+                let (volume, _) = self.world.hung.remove(0);
                 self.tell(|| format!("the store of volume {volume:?} answers"));
-                self.world.hung = None;
-                self.wait_for(None)
+                if self.world.hung.is_empty() || self.destage.is_none() {
+                    return self.wait_for_all_but_hung();
+                }
+                Ok(())
             }
             1 => Ok(()),
             _ if self.destage.is_some() => Ok(()),
             _ => {
                 self.seen.stats.add("stores: waits for others while one hangs", 1);
-                self.wait_for(Some(volume.index()))
+                self.wait_for_all_but_hung()
             }
         }
+    }
+
+    /// Whether more is dirty than clients may write: after a cut, what had been destaged may count as dirty again. Of
+    /// that, a store that hangs may owe more than the log can carry on.
+    fn owes_too_much(&self) -> bool {
+        let cache = &self.world.cache;
+        let volumes = (0..self.oracles.len() as u32).map(Volume);
+        let dirty = volumes.filter_map(|volume| cache.volume_stats(volume));
+        let dirty: u64 = dirty.map(|stats| stats.dirty_blocks).sum();
+        // All volumes together may have half as much again as the share of one.
+        cache.dirty_share().is_some_and(|share| dirty * 2 > share * 3)
+    }
+
+    fn wait_for_all_but_hung(&mut self) -> Result<(), String> {
+        let hung: Vec<Volume> = self.world.hung.iter().map(|&(volume, _)| volume).collect();
+        self.wait_for(&hung)
     }
 
     /// Makes the syncs of a store fail; or, if they already fail, makes them succeed or waits for
@@ -73,7 +112,7 @@ impl Runner<'_> {
     pub(super) fn fail_syncs(&mut self) -> Result<(), String> {
         if self.choices.choose(2) == 0 {
             // Even if syncs of this store fail, no request may wait forever for one.
-            return self.wait_for(None);
+            return self.wait_for(&[]);
         }
         let volumes = self.oracles.len() as u64;
         let volume = self.unsynced.unwrap_or_else(|| self.choices.choose(volumes) as usize);
@@ -98,11 +137,11 @@ impl Runner<'_> {
         durable && self.unsynced == Some(expect.volume())
     }
 
-    /// Waits until all requests are answered, or all requests to volumes other than `but`.
-    fn wait_for(&mut self, but: Option<usize>) -> Result<(), String> {
+    /// Waits until all requests to volumes other than `but` are answered.
+    fn wait_for(&mut self, but: &[Volume]) -> Result<(), String> {
         for _ in 0..TURNS_MAX {
             self.hear()?;
-            if self.open.values().all(|expect| Some(expect.volume()) == but) {
+            if self.open.values().all(|expect| but.iter().any(|v| v.index() == expect.volume())) {
                 return Ok(());
             }
             if !self.world.complete_one(&mut self.choices) {

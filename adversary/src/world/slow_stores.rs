@@ -8,17 +8,70 @@ use forebay_effect::Device;
 
 use super::World;
 
+/// What a store that hangs does not answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Silence {
+    /// Writes.
+    Writes,
+    /// Syncs.
+    Syncs,
+    /// Neither writes nor syncs.
+    Both,
+}
+
+impl Silence {
+    /// All ways to hang.
+    pub const ALL: [Silence; 3] = [Silence::Writes, Silence::Syncs, Silence::Both];
+
+    /// Whether the store answers such an operation.
+    fn answers(self, verb: Verb) -> bool {
+        match verb {
+            Verb::Write | Verb::WriteZeroes { .. } => self == Silence::Syncs,
+            Verb::Sync => self == Silence::Writes,
+            Verb::Read => true,
+        }
+    }
+
+    /// The name of the situation in which a cleaning continues without such a store.
+    pub fn left(self) -> &'static str {
+        match self {
+            Silence::Writes => "stores: a cleaning left writes that hung",
+            Silence::Syncs => "stores: a cleaning left syncs that hung",
+            Silence::Both => "stores: a cleaning left a store that hung",
+        }
+    }
+}
+
 impl World {
-    /// While a store hangs: completes an operation that the store does not keep, writes headers, or lets time pass.
-    pub(super) fn complete_beside_hung(&mut self, hung: Volume, choices: &mut dyn Choices) -> bool {
+    /// Whether the store of this volume hangs.
+    pub fn hangs(&self, volume: Volume) -> bool {
+        self.hung.iter().any(|&(hung, _)| hung == volume)
+    }
+
+    /// While stores hang: completes an operation that they answer, writes headers, or lets time pass.
+    pub(super) fn complete_beside_hung(&mut self, choices: &mut dyn Choices) -> bool {
+        let parted = self.cache.stats().cleanings_parted;
+        let any = self.complete_but_hung(choices);
+        let left = self.cache.stats().cleanings_parted - parted;
+        // (Of several stores that hang, the cache does not say which one a cleaning has left.)
+        if let [(_, silence)] = self.hung[..] {
+            self.left_hung[silence as usize] += left;
+        }
+        any
+    }
+
+    fn complete_but_hung(&mut self, choices: &mut dyn Choices) -> bool {
         match choices.choose(16) {
             15 if self.pass_time() => return true,
             0..=3 if self.write_stamps(choices) => return true,
             _ => {}
         }
-        let own = Device::Backing(hung);
-        let writes = |verb| matches!(verb, Verb::Write | Verb::WriteZeroes { .. });
-        let answers = |io: &PendingIo| io.device != own || !writes(io.verb);
+        let hung = &self.hung;
+        let answers = |io: &PendingIo| {
+            hung.iter().all(|&(volume, silence)| {
+                io.device != Device::Backing(volume) || silence.answers(io.verb)
+            })
+        };
         if self.executor.devices_mut().complete_any_io(choices, answers) {
             self.run();
             return true;

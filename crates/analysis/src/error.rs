@@ -118,7 +118,7 @@ pub enum AnalysisError {
     )]
     OneVolume(String),
     /// A target names a volume that does not read or write.
-    #[error("no volume `{name}` has reads or writes")]
+    #[error("no volume named `{name}` has reads or writes")]
     NoVolume {
         /// The given name.
         name: String,
@@ -179,7 +179,7 @@ pub enum AnalysisError {
         unit_bytes: u64,
     },
     /// The sample contains no accessed block.
-    #[error("the sample contains no block of the trace")]
+    #[error("the sample contains no blocks of the trace")]
     EmptySample,
     /// For no cache size does the sample contain enough blocks.
     #[error(
@@ -200,7 +200,7 @@ pub enum AnalysisError {
     #[error("a measurement thread panicked")]
     MeasurerPanicked,
     /// A thread that measures slices ended early without an error.
-    #[error("a measurement thread ended too early")]
+    #[error("a measurement thread exited unexpectedly")]
     MeasurerEnded,
     /// No cache can have the configured block size.
     #[error("{0}")]
@@ -218,7 +218,7 @@ pub enum AnalysisError {
         sampled: bool,
     },
     /// No cache of the requested size can be built.
-    #[error("a cache of {memory_bytes} bytes of memory: {error}")]
+    #[error("cannot simulate a cache with {memory_bytes} bytes of memory: {error}")]
     NoSuchCache {
         /// Bytes of memory.
         memory_bytes: u64,
@@ -240,7 +240,7 @@ pub enum AnalysisError {
         seed: u64,
     },
     /// No accessed region is in the sample or the samples; no file was made.
-    #[error("{} no region of the trace", if *several { "the samples contain" } else { "the sample contains" })]
+    #[error("{} no regions of the trace", if *several { "the samples contain" } else { "the sample contains" })]
     NoRegion {
         /// Whether one of several samples was to be chosen.
         several: bool,

@@ -100,7 +100,7 @@ impl Front {
         assert!(state.outstanding >= count, "more pieces completed than were handed out");
         state.outstanding -= count;
         if state.stage == RequestStage::Pieces && state.op.modifies() {
-            volumes[state.volume].pieces -= count;
+            volumes.pieces_ended(state.volume, count);
         }
         if let Err(e) = result {
             state.error.get_or_insert(e);

@@ -32,6 +32,7 @@ mod published;
 mod requests;
 mod sealer;
 mod shard;
+mod shares;
 mod slab;
 mod stages;
 mod stamp;

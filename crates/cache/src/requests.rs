@@ -144,7 +144,7 @@ impl World {
                     let further = if zeroes { self.zero_further(request, n, left) } else { 0 };
                     left -= further;
                     if modifies {
-                        self.volumes[volume].pieces += 1 + further;
+                        self.volumes.pieces_begun(volume, 1 + further);
                     }
                 }
                 Evaluated::Done(result) => {
@@ -237,8 +237,7 @@ impl World {
     /// Whether another modifying piece has to wait for the volume's share.
     #[inline]
     pub fn is_over_share(&self, volume: Volume) -> bool {
-        let (v, share) = (&self.volumes[volume], self.volumes.shares.share);
-        v.owed + u64::from(v.pieces) >= share
+        self.volumes.shares.is_over(self.volumes[volume].on_flash_or_coming())
             && self.config.write_policy.write_back
             && self.lifecycle.is_ready()
             && !self.flash.is_lost()
@@ -335,6 +334,7 @@ impl World {
             let zeroings_known = v.zeroings.len() as u32;
             assert_eq!((clients, pieces, zeroings), (v.requests, v.pieces, zeroings_known));
         }
+        volumes.shares.check(volumes.iter().map(|(_, v)| v.on_flash_or_coming()));
         for (n, list) in front.blocked.iter().enumerate() {
             let first = list.first().map(|request| self.next_piece(request).0);
             assert!(first.is_none_or(|shard| shard == n), "blocked by another shard");

@@ -277,6 +277,7 @@ impl StoreConditions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::late::Lateness;
 
     const ONE: Volume = Volume(0);
     const OTHER: Volume = Volume(1);
@@ -335,7 +336,7 @@ mod tests {
         fail_cleanings(&mut stores, 1, Nanos(2));
         assert_eq!(stores.failing(), VolumeSet::only(ONE));
         assert!(stores[ONE].takes_writes(), "its last write is another matter");
-        stores.late.add(VolumeSet::only(OTHER));
+        stores.late.add(VolumeSet::only(OTHER), Lateness::Writes);
         assert_eq!(stores.left_out().len(), 2);
         assert!(stores.suspend(VolumeSet::only(ONE)) && !stores.suspend(VolumeSet::only(ONE)));
         assert_eq!(stores.suspended_by(ONE), Some(IoError::NoSpace));

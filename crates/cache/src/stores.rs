@@ -3,8 +3,9 @@
 //! All volumes share the flash tier, and its log reclaims regions in the order in which they were
 //! filled. These rules keep one store that accepts no writes, or takes long, from stopping the log:
 //!
-//! - With several volumes, each may have dirty blocks on at most half of flash. Beyond that its
-//!   writes wait until some are destaged; destaging begins at three quarters of the share.
+//! - With several volumes, each may have dirty blocks on at most half of flash, and all together on
+//!   three quarters (`shares.rs`). Beyond that, writes wait until some are destaged; destaging begins
+//!   before.
 //! - A store that has failed [`FAILURES_MAX`](crate::cleaner::FAILURES_MAX) times in a row is
 //!   *known to fail*: reclaiming a region does not try it, but carries its records on to the head
 //!   of the log (`shard/destager/carry.rs`). From time to time a *probe* tries it again
@@ -26,6 +27,7 @@ use self::probes::Probes;
 use self::wait_limit::{WaitLimit, applies, stops_in_vain};
 use crate::cleaner::{Cleaner, destage_oldest};
 use crate::in_flight::RequestPlace;
+use crate::late::{Lateness, Round};
 use crate::shard::Tiers;
 use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
@@ -44,17 +46,23 @@ pub(crate) struct Stores {
 impl Stores {
     // ---- what others have found out ----
 
-    /// Notes that a volume's store has completed `writes` writes, which a cleaning began at
-    /// `since`.
-    pub fn note_pace(&mut self, world: &mut World, volume: Volume, since: Nanos, writes: u32) {
-        if world.volumes.conditions.late.note(volume, since, writes, world.now) {
+    /// Notes how a volume's store has completed the writes of a cleaning.
+    pub fn note_pace(&mut self, world: &mut World, volume: Volume, writes: Round) {
+        if world.volumes.conditions.late.note(volume, writes) {
             Stores::pin(world);
         }
     }
 
-    /// Notes that these volumes' stores are late.
-    pub fn note_late(&mut self, world: &mut World, volumes: VolumeSet) {
-        if world.volumes.conditions.late.add(volumes) {
+    /// Notes that a volume's store has ended a sync that a cleaning asked for at `since`.
+    pub fn note_synced(&mut self, world: &mut World, volume: Volume, since: Nanos) {
+        if world.volumes.conditions.late.note_synced(volume, since, world.now) {
+            Stores::pin(world);
+        }
+    }
+
+    /// Notes in what these volumes' stores are late.
+    pub fn note_late(&mut self, world: &mut World, volumes: VolumeSet, what: Lateness) {
+        if world.volumes.conditions.late.add(volumes, what) {
             self.late.note_late(world.now);
             Stores::pin(world);
         }

@@ -22,10 +22,8 @@ pub(crate) enum SyncWaiter {
     Flash,
     /// A request in its last stage.
     Request(RequestIndex),
-    /// The destage round of the cleaner.
+    /// The cleaner: a cleaning, or what it has left behind of a late store.
     Cleaner,
-    /// Records that the cleaner has destaged apart from its rounds.
-    Apart,
     /// No waiter: data that an earlier process left in the device's cache is made durable.
     Start,
     /// The log retires an extent from its activity table.
@@ -137,6 +135,12 @@ impl VolumeState {
             requests: 0,
             pieces: 0,
         }
+    }
+
+    /// Blocks that are dirty on flash, or may become so: each piece of a modifying request counts.
+    #[inline]
+    pub fn on_flash_or_coming(&self) -> u64 {
+        self.owed + u64::from(self.pieces)
     }
 
     /// Number of completed writes to the backing store that bypassed the log.

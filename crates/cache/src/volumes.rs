@@ -11,6 +11,7 @@ use forebay_flash::Binding;
 
 use crate::byte_range::ByteRange;
 use crate::config::VolumeConfig;
+use crate::shares::Shares;
 use crate::store_condition::StoreConditions;
 use crate::volume::{SyncWaiter, VolumeState};
 use crate::volume_set::VolumeSet;
@@ -20,36 +21,6 @@ use crate::volume_set::VolumeSet;
 const WORTH_A_SYNC: u32 = 256;
 /// The smallest number, for caches whose memory holds fewer blocks than [`WORTH_A_SYNC`].
 const WORTH_A_SYNC_MIN: u32 = 4;
-
-/// The volumes' shares of flash.
-#[derive(Debug)]
-pub(crate) struct Shares {
-    /// Largest number of a volume's blocks that may be dirty on flash; without limit for the only
-    /// volume.
-    pub share: u64,
-    /// Volumes at three quarters of their share.
-    crowded: VolumeSet,
-}
-
-impl Shares {
-    pub fn new() -> Shares {
-        Shares { share: u64::MAX, crowded: VolumeSet::EMPTY }
-    }
-
-    /// Volumes at three quarters of their share.
-    #[inline]
-    pub fn crowded(&self) -> VolumeSet {
-        self.crowded
-    }
-
-    /// Notes that `volume` now has `blocks` dirty blocks on flash.
-    #[inline]
-    pub fn note_dirty(&mut self, volume: Volume, blocks: u64) {
-        let crowded = blocks >= self.share - self.share / 4;
-        self.crowded.remove(volume);
-        self.crowded.insert_if(volume, crowded);
-    }
-}
 
 /// All attached volumes, by number.
 #[derive(Debug)]
@@ -140,6 +111,32 @@ impl Volumes {
     #[inline]
     pub fn get_mut(&mut self, volume: Volume) -> Option<&mut VolumeState> {
         self.list.get_mut(volume)
+    }
+
+    /// Notes that pieces of a modifying request are in progress.
+    #[inline]
+    pub fn pieces_begun(&mut self, volume: Volume, count: u32) {
+        let before = self[volume].on_flash_or_coming();
+        self[volume].pieces += count;
+        self.shares.note(before, before + u64::from(count));
+    }
+
+    /// Notes that pieces of a modifying request have ended.
+    #[inline]
+    pub fn pieces_ended(&mut self, volume: Volume, count: u32) {
+        let before = self[volume].on_flash_or_coming();
+        self[volume].pieces -= count;
+        self.shares.note(before, before - u64::from(count));
+    }
+
+    /// Notes whether flash had a dirty record of one of the volume's blocks, and whether it has one.
+    pub fn note_owed(&mut self, volume: Volume, had: bool, has: bool) {
+        let v = &mut self.list[volume];
+        let before = v.on_flash_or_coming();
+        v.owed = v.owed + u64::from(has) - u64::from(had);
+        let (after, owed) = (v.on_flash_or_coming(), v.owed);
+        self.shares.note(before, after);
+        self.shares.note_dirty(volume, owed);
     }
 
     /// Notes that a write or zeroing of bytes of the backing store that bypassed the log has

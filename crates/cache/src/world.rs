@@ -302,13 +302,13 @@ impl World {
         }
     }
 
-    /// All volumes are attached: gives each its share of flash.
+    /// All volumes are attached: limits what each, and all together, may have dirty on flash.
     pub fn divide_flash(&mut self) {
         if self.volumes.len() < 2 {
             return;
         }
         let Some(blocks) = self.dirty_blocks_max() else { return };
-        self.volumes.shares.share = (blocks / 2).max(1);
+        self.volumes.shares.divide(self.volumes.len() as u64, blocks);
     }
 
     /// Largest number of blocks that can be dirty on flash at once, while others enter and leave.

@@ -1,8 +1,8 @@
 //! A store that does not answer: other volumes are written as if it were not there, and nothing counts as clean
 //! that it has not taken.
 //!
-//! Method: two volumes on flash, in virtual time. From some moment on, the store of volume 0 takes no writes; later it
-//! answers all that it owes.
+//! Method: two volumes on flash or more, in virtual time. From some moment on, the stores of all but the last take no
+//! writes, or end no syncs; later they answer all that they owe.
 
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, FlashLayout, Order, SlotsConfig, WritePolicy};
@@ -12,12 +12,21 @@ use crate::driver::{BLOCK, Driver, with_flash};
 
 const SECOND: u64 = 1_000_000_000;
 const SILENT: Volume = Volume(0);
-const HEALTHY: Volume = Volume(1);
+
+/// What a silent store does not answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Silence {
+    Nothing,
+    Writes,
+    Syncs,
+}
 
 struct World {
     d: Driver,
-    /// The store of volume 0 takes no writes.
-    silent: bool,
+    /// The volume whose store works.
+    healthy: Volume,
+    /// What the stores of all other volumes do not answer.
+    silence: Silence,
     requests: u64,
 }
 
@@ -41,8 +50,13 @@ fn slots() -> CacheConfig {
 }
 
 impl World {
-    fn new(config: CacheConfig) -> World {
-        World { d: Driver::with_volumes(config, 64 * BLOCK), silent: false, requests: 0 }
+    fn new(config: CacheConfig, volumes: u32) -> World {
+        let d = Driver::with_so_many_volumes(config, 64 * BLOCK, volumes);
+        World { d, healthy: Volume(volumes - 1), silence: Silence::Nothing, requests: 0 }
+    }
+
+    fn others(&self) -> impl Iterator<Item = Volume> + use<> {
+        (0..self.healthy.0).map(Volume)
     }
 
     fn now(&self) -> Nanos {
@@ -51,9 +65,15 @@ impl World {
 
     /// Ends all that devices do, except for what the silent store does not answer.
     fn settle(&mut self) {
-        let silent = self.silent;
-        let answers = |effect: &Effect| {
-            !(silent && matches!(effect, Effect::Write { device: Device::Backing(SILENT), .. }))
+        let (silence, healthy) = (self.silence, self.healthy);
+        let answers = |effect: &Effect| match *effect {
+            Effect::Write { device: Device::Backing(volume), .. } => {
+                volume == healthy || silence != Silence::Writes
+            }
+            Effect::Sync { device: Device::Backing(volume), .. } => {
+                volume == healthy || silence != Silence::Syncs
+            }
+            _ => true,
         };
         while let Some(at) = self.d.pending.iter().position(|(effect, _)| answers(effect)) {
             let token = self.d.pending.remove(at).0.token().expect("a device effect");
@@ -92,7 +112,7 @@ impl World {
     fn write_healthy(&mut self, count: u64) -> Result<u64, String> {
         let mut waited = 0;
         for n in 0..count {
-            let id = self.write(HEALTHY, n % 60);
+            let id = self.write(self.healthy, n % 60);
             while self.d.reply_to(id).is_none() {
                 waited += SECOND / 10;
                 self.wait(SECOND / 10);
@@ -111,11 +131,11 @@ impl World {
 
     /// The store answers all that it owes, and takes all that is dirty.
     fn recover(&mut self) {
-        self.silent = false;
+        self.silence = Silence::Nothing;
         self.settle();
         self.wait(30 * SECOND);
         self.destage();
-        assert_eq!([SILENT, HEALTHY].map(|volume| self.dirty(volume)), [0, 0]);
+        assert!((0..=self.healthy.0).all(|volume| self.dirty(Volume(volume)) == 0));
     }
 }
 
@@ -124,15 +144,17 @@ fn cases() -> Vec<(String, World)> {
     let mut cases = Vec::new();
     for (name, config) in [("log", log as fn() -> CacheConfig), ("slots", slots)] {
         for (before, writes) in [("nothing", 0), ("cleanings", 200), ("destage", 4)] {
-            let mut world = World::new(config());
-            for n in 0..writes {
-                world.write([SILENT, HEALTHY][n as usize % 2], n / 2 % 60);
-                world.wait(SECOND);
+            for volumes in [2, 3, 5] {
+                let mut world = World::new(config(), volumes);
+                for n in 0..writes {
+                    world.write(Volume(n as u32 % volumes), n / u64::from(volumes) % 60);
+                    world.wait(SECOND);
+                }
+                if before == "destage" {
+                    world.destage();
+                }
+                cases.push((format!("{name}, {before}, {volumes} volumes"), world));
             }
-            if before == "destage" {
-                world.destage();
-            }
-            cases.push((format!("{name}, {before}"), world));
         }
     }
     cases
@@ -149,11 +171,11 @@ fn blocks_in_memory_that_a_store_does_not_take_leave_frames_for_other_volumes() 
             acknowledge: Acknowledge::Flash,
             ..CacheConfig::dram_only(dram_blocks)
         };
-        let mut world = World::new(config);
-        world.silent = true;
+        let mut world = World::new(config, 2);
+        world.silence = Silence::Writes;
         (0..5).for_each(|block| _ = world.write(SILENT, block));
         while world.d.cache.stats().cleanings_parted == 0 {
-            let id = world.write(HEALTHY, 0);
+            let id = world.write(world.healthy, 0);
             while world.d.reply_to(id).is_none() {
                 world.wait(SECOND / 10);
             }
@@ -164,15 +186,15 @@ fn blocks_in_memory_that_a_store_does_not_take_leave_frames_for_other_volumes() 
     }
 }
 
-#[test]
-fn a_store_that_takes_no_writes_delays_no_other_volume_for_long() {
+/// Does not return if other volumes are delayed by a store that does not answer this.
+fn check_delays(silence: Silence) {
     let mut bad = Vec::new();
     for (case, mut world) in cases() {
         for time in ["once", "again"] {
-            world.silent = true;
-            for block in 0..6 {
-                world.write(SILENT, block);
-                world.write(HEALTHY, block);
+            world.silence = silence;
+            for block in 0..12 {
+                world.others().for_each(|volume| _ = world.write(volume, block));
+                world.write(world.healthy, block);
             }
             match world.write_healthy(600) {
                 Ok(waited) if waited > 5 * SECOND => bad.push(format!("{case}, {time}: {waited}")),
@@ -188,4 +210,14 @@ fn a_store_that_takes_no_writes_delays_no_other_volume_for_long() {
         }
     }
     assert_eq!(bad, Vec::<String>::new());
+}
+
+#[test]
+fn a_store_that_takes_no_writes_delays_no_other_volume_for_long() {
+    check_delays(Silence::Writes);
+}
+
+#[test]
+fn a_store_that_ends_no_sync_delays_no_other_volume_for_long() {
+    check_delays(Silence::Syncs);
 }

@@ -101,11 +101,11 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             CliError::usage(format_args!(
                 "--have is less than {least}, the smallest size that a plan uses"
             ))
-            .next("if you have no tier 1, leave out --have to plan both tiers")
+            .next("if you have no tier 1, omit --have to plan both tiers")
         }
         E::NotAStudy { .. } => CliError::usage(what)
             .kept("the file, unchanged")
-            .next("use a file that an earlier run with --resume wrote"),
+            .next("use a file written by an earlier run with --resume"),
         E::Refused { error, budget } => refused(error, *budget, what),
         E::Plan(error) => of_plan(error, what),
         E::TooManyTiers
@@ -182,7 +182,10 @@ fn about_measuring(error: &AnalysisError, what: String) -> CliError {
         }),
         E::NoSuchCache { memory_bytes, flash_bytes, error } => {
             let flash = flash_bytes.map_or(String::new(), |size| format!(" and {}", Size(size)));
-            CliError::usage(format_args!("a cache of {}{flash}: {error}", Size(*memory_bytes)))
+            CliError::usage(format_args!(
+                "cannot simulate a cache of {}{flash}: {error}",
+                Size(*memory_bytes)
+            ))
         }
         E::NotSimulated(error) => CliError::usage(error).kept("nothing was simulated"),
         E::NothingToSample => CliError::failed(what).kept(NOT_MADE),

@@ -157,16 +157,14 @@ fn number(text: &str) -> Option<f64> {
 /// Parses a fraction above 0 and at most 1, such as a sampling rate; for clap's `value_parser`.
 pub fn rate(text: &str) -> Result<f64, String> {
     number(text).filter(|&rate| rate > 0.0 && rate <= 1.0).ok_or_else(|| {
-        format!(
-            "`{text}` is not a rate: write a fraction above 0 and at most 1, such as 0.05 or 5%"
-        )
+        format!("`{text}` is not a rate: use a fraction above 0 and at most 1, such as 0.05 or 5%")
     })
 }
 
 /// Parses a fraction from 0 to 1; for clap's `value_parser`.
 pub fn fraction(text: &str) -> Result<f64, String> {
     number(text).filter(|fraction| (0.0..=1.0).contains(fraction)).ok_or_else(|| {
-        format!("`{text}` is not a fraction: write a number from 0 to 1, such as 0.05 or 5%")
+        format!("`{text}` is not a fraction: use a number from 0 to 1, such as 0.05 or 5%")
     })
 }
 
@@ -174,7 +172,7 @@ pub fn fraction(text: &str) -> Result<f64, String> {
 pub fn interval(text: &str) -> Result<TimeSpan, String> {
     let time: TimeSpan = text.parse().map_err(|e: forebay_config::UnitError| e.to_string())?;
     match time.nanos().0 {
-        0 => Err("the time per row must be longer than 0 seconds".to_owned()),
+        0 => Err("the time per row must be greater than 0".to_owned()),
         _ => Ok(time),
     }
 }
@@ -188,7 +186,7 @@ pub fn positive(text: &str) -> Result<f64, String> {
 /// Parses a number of 0 or more; for clap's `value_parser`.
 pub fn ratio(text: &str) -> Result<f64, String> {
     number(text).filter(|&ratio| ratio >= 0.0).ok_or_else(|| {
-        format!("`{text}` is not a ratio: write a number of 0 or more, such as 0.5 or 50%")
+        format!("`{text}` is not a ratio: use a number of 0 or more, such as 0.5 or 50%")
     })
 }
 

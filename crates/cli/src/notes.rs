@@ -75,7 +75,7 @@ pub fn words(note: &Note) -> String {
             long(*time)
         ),
         Note::ShadowedNumber(ShadowedNumber { name, other }) => format!(
-            "`{name}` selects the volume of this name, not volume number {name}, whose name is \
+            "`{name}` selects the volume with this name, not volume number {name}, which is called \
              {other}; to select that volume, use its name"
         ),
         Note::NotSimulated { purchase, reason: None } => {
@@ -110,7 +110,7 @@ pub fn words(note: &Note) -> String {
             if volumes.len() == 1 { "its curve" } else { "their curves" }
         ),
         Note::NotSampled(volumes) => format!(
-            "the sample has no block of {}, so there is no curve for {}; raise --sample",
+            "the sample has no blocks of {}, so there is no curve for {}; raise --sample",
             named(volumes),
             if volumes.len() == 1 { "it" } else { "them" }
         ),
@@ -146,13 +146,11 @@ fn long(time: Nanos) -> String {
 fn without_operations(traces: &[String]) -> String {
     match traces {
         [first, _, ..] => format!(
-            "{first} and {} do not say which requests are reads and which are writes, so all of them \
-             count as reads",
+            "{first} and {} do not distinguish reads from writes, so all requests count as reads",
             counted(traces.len() as u64 - 1, "other trace")
         ),
         _ => format!(
-            "{} does not say which requests are reads and which are writes, so all of them count \
-             as reads",
+            "{} does not distinguish reads from writes, so all requests count as reads",
             traces.concat()
         ),
     }
@@ -190,12 +188,12 @@ mod tests {
         let said = |names: &[&str]| {
             words(&Note::WithoutOperations(names.iter().map(|&name| name.to_owned()).collect()))
         };
-        let says = "a does not say which requests are reads and which are writes, so all of them count as reads";
+        let says = "a does not distinguish reads from writes, so all requests count as reads";
         assert_eq!(said(&["a"]), says);
-        let says = "a and 1 other trace do not say which requests are reads and which are writes, so all of \
-                    them count as reads";
+        let says = "a and 1 other trace do not distinguish reads from writes, so all requests \
+                    count as reads";
         assert_eq!(said(&["a", "b"]), says);
-        assert!(said(&["a", "b", "c"]).starts_with("a and 2 other traces do not say "));
+        assert!(said(&["a", "b", "c"]).starts_with("a and 2 other traces do not distinguish "));
     }
 
     #[test]
@@ -209,7 +207,10 @@ mod tests {
         let one = "the sample has no read of a: the only read counts as a miss; raise --sample";
         assert_eq!(said(Op::Read, 1, &["a"]), one);
         let none = words(&Note::NotSampled(volumes(&["a", "b", "c"])));
-        assert!(none.starts_with("the sample has no block of a and 2 other volumes, so"), "{none}");
+        assert!(
+            none.starts_with("the sample has no blocks of a and 2 other volumes, so"),
+            "{none}"
+        );
         let few = words(&Note::FewSampledOf(volumes(&["a"])));
         let says = "the sample has fewer than 256 blocks of a, so its curve may be inaccurate";
         assert_eq!(few, says);

@@ -327,7 +327,7 @@ fn what_cannot_be_read_is_said_in_words_of_the_user() {
         &["report", "i.json", "-o", "-"],
     ] {
         let (status, says) = run(command, Stdio::null());
-        assert!(status == Some(2) && says.contains("not to standard output"), "{says}");
+        assert!(status == Some(2) && says.contains("only to a file"), "{says}");
         assert!(!dir.path().join("-").exists(), "{command:?}");
     }
 }

@@ -339,13 +339,13 @@ fn what_no_sample_can_tell_is_not_told() {
     let trace = trace(&dir);
     let empty = forebay(&["mrc", &trace, "--sample", "0.000000001"]);
     let message = String::from_utf8_lossy(&empty.stderr);
-    assert!(message.contains("the sample contains no block of the trace"), "{message}");
+    assert!(message.contains("the sample contains no blocks of the trace"), "{message}");
     assert_eq!((empty.status.code(), empty.stdout.len()), (Some(1), 0));
     let slices = ["--slices", "256", "--max-blocks", "256"];
     let message = common::refusal("mrc", &[&[&trace[..]], &slices[..]].concat());
     assert!(message.contains("65536 or more"), "{message}");
     let message = common::refusal("mrc", &["-", "-", "--format", "csv"]);
-    assert!(message.contains("several times"), "{message}");
+    assert!(message.contains("can be read only once"), "{message}");
 }
 
 #[test]

@@ -334,7 +334,7 @@ fn several_traces_and_standard_input_are_divided_for_and_pictures_and_rows_writt
         assert!(text.contains(part), "{part}: {text}");
     }
     let page = std::fs::read_to_string(html).unwrap();
-    for part in ["Share of each volume", "Miss ratio by size", "share found"] {
+    for part in ["Share of each volume", "Request miss ratio by size", "share found"] {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("//cdn."));
@@ -392,7 +392,7 @@ fn what_the_volumes_do_not_allow_is_refused_with_their_names() {
     let name = volume(&all, "loop")["volume"].as_str().unwrap().to_string();
     let cases: [(&[&str], &str); 7] = [
         (&["--volumes", &name], "only one volume"),
-        (&["--volumes", &name, &trace], "volumes of the same name count as one"),
+        (&["--volumes", &name, &trace], "volumes with the same name count as one"),
         (&["--volumes", "nobody"], "nobody"),
         (&["--target", "lop=1ms"], &name),
         (&["--floor", "600KiB"], "more than the cache size to be divided"),

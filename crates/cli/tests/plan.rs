@@ -468,7 +468,7 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
         (&["--budget", "5", "--backing", "SlowHHD"], "`SlowHDD`"),
         (&["--budget", "5", "--devices", devices], "line 3: unknown key `prize_usd`"),
         (&["--budget", "5", "--tiers", "FastDRAM", "--backing", "FastDRAM"], "no combination"),
-        (&["--budget", "5", "--sweep", "100000000000"], "give a number from 1 to 1000"),
+        (&["--budget", "5", "--sweep", "100000000000"], "use a number from 1 to 1000"),
         (&["--budget", "5", "--resume", "x"], "--resume needs --study"),
         (&["--budget", "5", "--evaluations", "9"], "--evaluations needs --method cydonia"),
         (&["--budget", "5", "--finalists", "9"], "--shortlist needs --evaluate simulate"),

@@ -220,7 +220,7 @@ fn a_document_that_lacks_something_is_refused_by_name() {
             .unwrap();
         let says = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{says}");
-        let refusal = format!("part is not a complete document of {command} (");
+        let refusal = format!("part is not a complete document from {command} (");
         assert!(says.contains(&refusal), "{says}");
         assert!(!dir.path().join("x.html").exists());
     }

@@ -191,7 +191,7 @@ fn what_cannot_be_is_refused_and_nothing_is_written() {
     let dir = trace();
     for (args, words) in [
         (&["--rate", "0.4", "--samples", "3", "-o", "x.parquet"][..], "at most 2 samples"),
-        (&["--rate", "0.1", "--target-rate", "0.1", "-o", "x.parquet"], "not less"),
+        (&["--rate", "0.1", "--target-rate", "0.1", "-o", "x.parquet"], "must be less"),
         (&["--rate", "0.1", "-o", "x.csv"], ".parquet"),
         (&["--rate", "0.1", "-o", "all.parquet"], "both read and written"),
         (&["--rate", "1.5", "-o", "x.parquet"], "rate"),

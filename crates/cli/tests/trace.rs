@@ -147,7 +147,7 @@ fn a_number_that_is_also_a_name_chooses_the_volume_of_this_name_and_says_so() {
     std::fs::write(dir.join("x.csv"), text).unwrap();
     json(dir, &["trace", "convert", "x.csv", "-o", "x.parquet", "--json"]);
     std::fs::write(dir.join("f.toml"), "[cache]\ndram = '1MiB'\n").unwrap();
-    let note = "`0` selects the volume of this name, not volume number 0, whose name is db";
+    let note = "`0` selects the volume with this name, not volume number 0, which is called db";
     for name in ["x.csv", "x.parquet"] {
         for (volumes, (reads, writes)) in [("0", (0, 1)), ("db", (2, 0)), ("0,db", (2, 1))] {
             let args = ["trace", "info", name, "--volumes", volumes, "--json"];
@@ -318,7 +318,7 @@ fn requests_that_count_as_reads_for_lack_of_operations_are_noted_once() {
     let config =
         "[cache]\ndram = '1MiB'\n[[volume]]\nname = 'a'\nbacking = 'a.img'\nsize = '1MiB'\n";
     std::fs::write(dir.join("a.toml"), config).unwrap();
-    let note = "a does not say which requests are reads and which are writes, so all of them count as reads";
+    let note = "a does not distinguish reads from writes, so all requests count as reads";
     for args in [
         &["trace", "info", "a.lis"][..],
         &["trace", "convert", "a.lis", "-o", "a.parquet"],
@@ -427,7 +427,7 @@ fn a_trace_from_a_pipe_is_read_once_or_refused() {
             "mrc TRACE --config CONFIG",
             "a trace from standard input or a pipe can be read only once",
         ),
-        ("mrc TRACE TRACE", "can be read only once, but is given several times"),
+        ("mrc TRACE TRACE", "can be read only once, but was given more than once"),
     ] {
         let line = line.replace("TRACE", &pipe).replace("CONFIG", &config);
         let words: Vec<&str> = line.split_whitespace().collect();

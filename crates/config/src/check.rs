@@ -355,20 +355,19 @@ fn policies(config: &Config, problems: &mut Problems) {
     for (key, least) in [("reads", config.bypass.reads), ("writes", config.bypass.writes)] {
         let key = format!("bypass.{key}");
         let least = least.is_none_or(|least| least.bytes() > 0);
-        problems.unless(least, &key, "must be more than 0; omit the key to bypass nothing");
+        problems.unless(least, &key, "must be more than 0; omit the key to disable the bypass");
     }
     let block = config.cache.block_size.bytes();
     let dirty = config.bypass.dirty.is_none_or(|dirty| dirty.bytes() >= block);
     problems.unless(
         dirty,
         "bypass.dirty",
-        "must be at least one block; omit the key to bypass nothing",
+        "must be at least one block; omit the key to disable the bypass",
     );
     let dirty = config.bypass.dirty.is_none() || config.cache.write_policy.keeps_dirty_data();
     problems.unless(dirty, "bypass.dirty", "applies only to write policies that keep dirty data");
     let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
-    let whole =
-        "must be \"always\" with the relations layered and dual: their lines enter flash whole";
+    let whole = "must be \"always\" with the relations layered and dual: their lines enter flash as a whole";
     problems.unless(admits_all || !lines, "admission.policy", whole);
     let queues = config.cache.relation == Relation::Etica;
     let chosen =

@@ -1,10 +1,12 @@
-//! How long a hit takes while regions seal, are reclaimed and destaged, compared with an engine that does nothing else:
-//! `cargo run --release -p forebay-engine --example hits_under_load [slots|log] [rounds] [directory] [apart]`.
+//! Measures how long a hit takes while regions are sealed, reclaimed and destaged, compared with an engine that does
+//! nothing else: `cargo run --release -p forebay-engine --example hits_under_load [slots|log] [rounds] [directory]
+//! [apart]`.
 //!
-//! One session reads blocks that are in memory, one at a time. In every second phase another one writes blocks at
-//! random over four times the size of flash, 16 at a time and 8,000 a second, so that flash, which is full, makes
-//! room all the time. With `apart` it writes to another engine in the same process: what the reads take then is what
-//! the processors are lacking, and not the cache. Prints percentiles of the reads of both kinds of phases, taken in turns, and their ratio.
+//! One session reads blocks that are in memory, one at a time. In every second phase, another session writes blocks
+//! at random over four times the size of flash, 16 at a time and 8,000 a second, so that flash, which is full,
+//! constantly has to make room. With `apart`, it writes to another engine in the same process: the reads then compete
+//! with the writes only for processors, not for the cache. Prints percentiles of the reads in both kinds of phases,
+//! which alternate, and their ratio.
 
 #![allow(clippy::print_stdout)]
 
@@ -54,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         for _ in 0..rounds {
             busy.store(false, Ordering::Relaxed);
-            // (What is under way ends.)
+            // (Lets the writes in flight end.)
             read(&mut reader, &mut random, Duration::from_secs(1));
             idle.extend(read(&mut reader, &mut random, PHASE));
             busy.store(true, Ordering::Relaxed);
@@ -80,7 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An engine with files of its own.
+/// An engine with its own files.
 fn open(directory: &Path, name: &str, layout: &str) -> Result<Engine, Box<dyn Error>> {
     let path = |kind: &str| directory.join(format!("{name}-{kind}.img")).display().to_string();
     let config = Config::from_toml(&format!(
@@ -94,7 +96,7 @@ fn open(directory: &Path, name: &str, layout: &str) -> Result<Engine, Box<dyn Er
     Ok(Engine::open(&config, EngineOptions::default())?)
 }
 
-/// Reads hot blocks, one every 150 us or so: how long each took, in ns.
+/// Reads hot blocks, about one every 150 us. Returns how long each read took, in ns.
 fn read(session: &mut Session, random: &mut Random, time: Duration) -> Vec<u32> {
     let (begin, mut times, mut done) = (Instant::now(), Vec::new(), Vec::new());
     let mut buffer = Some(session.buffer(BLOCK as usize));
@@ -109,13 +111,13 @@ fn read(session: &mut Session, random: &mut Random, time: Duration) -> Vec<u32> 
         }
         times.push(from.elapsed().as_nanos() as u32);
         buffer = done.pop().and_then(|done| done.request.buffer);
-        // (A processor is left to the rest.)
+        // (Leaves the processor to other threads.)
         std::thread::sleep(Duration::from_micros(100));
     }
     times
 }
 
-/// Writes at random, behind the blocks that are read.
+/// Writes at random, beyond the blocks that are read.
 fn write(session: &mut Session, end: &AtomicBool, busy: &AtomicBool) {
     let (mut random, mut done, mut free) = (Random(2), Vec::new(), Vec::new());
     free.extend((0..16).map(|_| session.buffer(BLOCK as usize)));

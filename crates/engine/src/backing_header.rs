@@ -100,7 +100,7 @@ pub enum HeaderError {
     #[error("its header is intact, but contains an invalid {0}")]
     Impossible(&'static str),
     /// It is at the former end of the store.
-    #[error("it was enlarged: its header (layout = \"tail\") is at byte {0}, at the old end")]
+    #[error("it was enlarged: its header (layout = \"tail\") is still at the old end, at byte {0}")]
     Inside(u64),
     /// Written by a newer version.
     #[error("its header has format {0}, but this version reads formats up to {VERSION}")]
@@ -213,8 +213,8 @@ impl BackingHeader {
 pub enum EpochError {
     /// The flash tier is an older copy of itself.
     #[error(
-        "the flash tier (epoch {flash}) is older than it was when the store last used it (epoch \
-         {store})"
+        "the flash tier (epoch {flash}) is older than the tier that the store was last used with \
+         (epoch {store})"
     )]
     FlashOlder {
         /// The tier's epoch.

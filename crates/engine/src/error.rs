@@ -62,11 +62,11 @@ pub enum EngineError {
     )]
     Quiesced,
     /// The caller stopped the start.
-    #[error("the startup was stopped before the cache was ready; the data on flash is unchanged")]
+    #[error("startup was interrupted before the cache was ready; the data on flash is unchanged")]
     StartEnded,
     /// The caller stopped the start after the flash tier had begun to change.
     #[error(
-        "the startup was stopped before the cache was ready; {}",
+        "startup was interrupted before the cache was ready; {}",
         if *formatted { "the flash tier was formatted" } else { "no acknowledged data was lost" }
     )]
     StartCut {
@@ -114,8 +114,8 @@ pub enum EngineError {
     },
     /// A writable export offers no flush, so a header on it could not be made durable.
     #[error(
-        "volume {volume}: the server of {} does not support flush, so Forebay cannot keep a \
-         durable header there; enable flush on that server, or set layout = \"none\"", path.display()
+        "volume {volume}: the NBD server for {} does not support flush, so Forebay cannot keep a \
+         durable header on it; enable flush on that server, or set layout = \"none\"", path.display()
     )]
     HeaderWithoutFlush {
         /// Name of the volume.
@@ -297,7 +297,8 @@ pub enum EngineError {
     },
     /// A store with newer data elsewhere was to be released.
     #[error(
-        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written",
+        "{} has newer data on its flash tier, or Forebay was not stopped cleanly; nothing was \
+         written",
         path.display()
     )]
     DirtyRelease {
@@ -312,8 +313,8 @@ pub enum EngineError {
     Unsealed(UnsealedReason),
     /// Keys of the configuration contradict the layout of the flash tier.
     #[error(
-        "the flash tier {} was formatted with layout \"{layout}\", and the configuration does not \
-         fit that layout: {}; nothing was written",
+        "the flash tier {} was formatted with layout \"{layout}\", but the configuration does not \
+         match that layout: {}; nothing was written",
         path.display(), keys(problems)
     )]
     AdoptedLayout {
@@ -337,7 +338,7 @@ pub enum EngineError {
     FlashNote(IoError),
     /// An operator has ended a quiesce before it was complete.
     #[error(
-        "the quiesce was ended before the backing stores were complete; client requests continue"
+        "the quiesce ended before the backing stores were complete; client requests have resumed"
     )]
     QuiesceEnded,
     /// A quiesce could not extend an earlier one, which continues.
@@ -356,8 +357,8 @@ pub enum EngineError {
     StillQuiesced(Box<EngineError>),
     /// A stop could not resume clients.
     #[error(
-        "the stop could not end the quiesce first ({0}), so the client requests that the quiesce \
-         held back failed; all acknowledged data is kept"
+        "the stop could not end the quiesce first ({0}), so the client requests held back by the \
+         quiesce failed; all acknowledged data was kept"
     )]
     HeldRefused(Box<EngineError>),
     /// What failed for one store failed for others, too.
@@ -376,7 +377,7 @@ pub enum EngineError {
     VolumesHeld(Vec<HeldVolume>),
     /// A volume has become too small for its dirty data.
     #[error(
-        "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \
+        "volume {volume} has {size} bytes, but the flash tier {} holds newer data at byte \
          {offset}; no data was changed", path.display()
     )]
     Shrunk {
@@ -392,7 +393,7 @@ pub enum EngineError {
     /// A volume has become larger, and the block at its former end is dirty.
     #[error(
         "volume {volume} has grown from {former} bytes, and the flash tier {} holds newer data \
-         for the block at its former end; no data was changed", path.display()
+         for the block at its old end; no data was changed", path.display()
     )]
     Enlarged {
         /// Name of the volume.
@@ -477,12 +478,12 @@ pub enum EngineError {
         other: String,
     },
     /// Another change of policy, or a stop, is in progress.
-    #[error("another change of policy, or a stop, is in progress; try again when it has finished")]
+    #[error("another policy change or a stop is in progress; try again when it has finished")]
     Switching,
     /// The write policy depends on flash.
     #[error(
-        "flash has failed, and the server does not write to it until the next start, so the write policy \
-         cannot be changed before then"
+        "flash has failed, and the server will not write to it until the next start, so the write \
+         policy cannot be changed until then"
     )]
     FlashFailed,
     /// A stop is near.
@@ -574,7 +575,7 @@ pub enum EngineError {
     },
     /// A flash tier was to be formatted, and it may have had dirty data that is not found in it.
     #[error(
-        "the flash tier {} may have dirty data that cannot be counted, because {why}; nothing was \
+        "the flash tier {} may hold dirty data that cannot be counted, because {why}; nothing was \
          written", path.display()
     )]
     Uncounted {
@@ -585,7 +586,7 @@ pub enum EngineError {
     },
     /// The flash device holds other data.
     #[error(
-        "{} holds data that is not a Forebay flash tier; nothing was written", path.display()
+        "{} contains data, but is not a Forebay flash tier; nothing was written", path.display()
     )]
     NotFlash {
         /// The device.
@@ -645,7 +646,7 @@ fn each(stores: &[FailingStore]) -> String {
 /// Names the volumes of stores, after "the backing store".
 fn no_answer(names: &[String]) -> String {
     match names {
-        [] => "no operation ended".to_owned(),
+        [] => "no device operation completed".to_owned(),
         names => format!("the backing store{} did not answer", of_volumes(names)),
     }
 }

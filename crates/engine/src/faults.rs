@@ -173,8 +173,8 @@ impl FlashGivenUp {
 impl fmt::Display for FlashGivenUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "the server will not write to flash until the next start, because it failed or because too \
-             many of its blocks cannot be read. ",
+            "the server will not write to flash until the next start, because flash has failed or \
+             too many of its blocks cannot be read. ",
         )?;
         match self.dependent.as_slice() {
             [] => f.write_str(
@@ -211,7 +211,9 @@ impl fmt::Display for UnreadableBlocks {
         if self.more > 0 {
             write!(f, " and {} more", self.more)?;
         }
-        f.write_str(" cannot be read from flash until you write or trim it")
+        f.write_str(
+            " cannot be read from flash; reads fail until the data is overwritten or trimmed",
+        )
     }
 }
 
@@ -231,8 +233,9 @@ impl fmt::Display for Fault {
             ),
             Fault::Unstamped { volume, why } => write!(
                 f,
-                "the header of the backing store of volume {volume} was not updated: {why}. Forebay \
-                 tries again. Until it succeeds, dirty data of the volume stays on flash"
+                "the header of the backing store of volume {volume} could not be updated: {why}. \
+                 Forebay keeps retrying. Until it succeeds, the dirty data of the volume stays on \
+                 flash"
             ),
             Fault::Suspended { volume, why } => write!(
                 f,
@@ -252,14 +255,14 @@ impl fmt::Display for Fault {
                      backing store could not be written, or cached data could not be dropped: {why}. "
                 )?;
                 f.write_str(match disconnected {
-                    false => "Forebay tries again every second",
+                    false => "Forebay retries every second",
                     true => {
                         "Forebay does not reconnect: restart the server once its NBD server is back"
                     }
                 })
             }
             Fault::Released { volume } => {
-                write!(f, "requests to volume {volume} continue after the quiesce")
+                write!(f, "requests to volume {volume} have resumed after the quiesce")
             }
             Fault::Resumed { volume } => {
                 write!(f, "the backing store of volume {volume} accepts writes again")

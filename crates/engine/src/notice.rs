@@ -115,13 +115,13 @@ impl fmt::Display for EngineNotice {
             EngineNotice::Resized { volume, former } => write!(
                 f,
                 "volume {volume} was {former} bytes long and now has a different size; its clean \
-                 cached data was dropped, because the store may hold other data beyond the \
-                 smaller size"
+                 cached data was dropped, because data of the store beyond the smaller size may \
+                 have changed"
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(
                 f,
                 "volume {volume}: {} was older than the flash tier, which still held all the data \
-                 that the store lacked; {blocks} block{} written to the store again",
+                 that the store lacked; wrote {blocks} block{} to the store again",
                 path.display(),
                 if *blocks == 1 { " was" } else { "s were" }
             ),

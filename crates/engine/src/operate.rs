@@ -183,9 +183,7 @@ impl Engine {
             Err(PolicyError::Unfit(why)) => {
                 Err(SetupError::Combination { relation: all.relation, why }.into())
             }
-            Err(PolicyError::Failed(error)) => {
-                Err(self.destage_error("the change of policy", error))
-            }
+            Err(PolicyError::Failed(error)) => Err(self.destage_error("the policy change", error)),
         }
     }
 

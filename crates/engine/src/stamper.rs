@@ -70,7 +70,7 @@ fn work(shared: &Shared, writers: &[Option<Writer>], every: Duration) {
             StamperWork::Write { stamps, release } => {
                 for (volume, stamp) in stamps {
                     let writer = writers[volume.0 as usize].as_ref();
-                    let writer = writer.expect("the machine knows who keeps stamps");
+                    let writer = writer.expect("the volume keeps stamps");
                     // (Its thread leaves after this one.)
                     let _ = writer.orders.send((stamp, release));
                 }

@@ -51,7 +51,7 @@ pub struct Status {
     pub devices: ExecutorStats,
     /// Latencies of device operations, from the cache's request to the end of the operation.
     pub component_latency_us: Components,
-    /// Operations of flash that have ended.
+    /// Completed operations of the flash device.
     #[serde(skip)]
     pub flash_operations: Operations,
     /// Requests in flight now.
@@ -211,7 +211,7 @@ pub struct VolumeStatus {
     /// Its workload.
     #[serde(flatten)]
     pub workload: Workload,
-    /// Operations of its backing store that have ended.
+    /// Completed operations of its backing store.
     #[serde(skip)]
     pub backing_operations: Operations,
 }
@@ -332,7 +332,7 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
 fn policy_failure(error: PolicyError) -> String {
     format!(
         "dirty data from earlier runs could not be destaged ({error}); the server stays in \
-         write-back until you set the policy again"
+         write-back mode until you set the policy again"
     )
 }
 

@@ -204,7 +204,10 @@ impl Table {
             None => MemorySlice { pointer: std::ptr::null_mut(), length: 0 },
         };
         if matches!(request.op, Op::Read | Op::Write) {
-            assert!(memory.length as u64 >= request.length, "a request without enough memory");
+            assert!(
+                memory.length as u64 >= request.length,
+                "the buffer of the request is too small"
+            );
             assert!(request.length <= u32::MAX.into(), "a read or write of 4 GiB or more");
         }
         let mailbox = &mut self.sessions[session as usize];

@@ -202,7 +202,7 @@ impl Activity {
     pub fn list(&self, out: &mut Vec<BlockKey>) {
         out.clear();
         out.extend(self.index.iter().filter(|e| !self.is_removing(e.1)).map(|e| e.0));
-        assert_eq!(out.len(), self.listed(), "what is being removed is in flight");
+        assert_eq!(out.len(), self.listed(), "extents that are being removed are in flight");
     }
 
     /// Number of extents that the superblock must name.

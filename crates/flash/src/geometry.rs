@@ -114,7 +114,7 @@ impl Geometry {
         };
         if !block_size.is_power_of_two() || !(512..=1 << 20).contains(&block_size) {
             return Err(GeometryError::Invalid(
-                "block_size is not a power of two from 512 to 1 MiB",
+                "block_size must be a power of two from 512 to 1 MiB",
             ));
         }
         let floor = 2 + 2 * g.block_pages();
@@ -259,14 +259,17 @@ impl Geometry {
         let check = |ok: bool, what| if ok { Ok(()) } else { Err(GeometryError::Invalid(what)) };
         check(
             self.block_size.is_power_of_two() && (512..=1 << 20).contains(&self.block_size),
-            "block_size is not a power of two from 512 to 1 MiB",
+            "block_size must be a power of two from 512 to 1 MiB",
         )?;
         check(
             self.page_size.is_power_of_two() && (512..=65536).contains(&self.page_size),
-            "page_size is not a power of two from 512 to 65536",
+            "page_size must be a power of two from 512 to 65536",
         )?;
         let slots = self.has_slots();
-        check((3..=1 << 24).contains(&self.regions), "regions is not from 3 to 2^24")?;
+        check(
+            (3..=1 << 24).contains(&self.regions),
+            "the number of regions must be from 3 to 2^24",
+        )?;
         check(!slots || self.regions >= 4, "the slots layout needs at least 4 regions")?;
         let held = u64::from(self.regions.max(2) - 2)
             * u64::from(self.region_pages.max(1) - 1)
@@ -297,24 +300,27 @@ impl Geometry {
         )?;
         check(
             (1..=255).contains(&self.inflight_batches_max),
-            "inflight_batches_max is not from 1 to 255",
+            "inflight_batches_max must be from 1 to 255",
         )?;
         check(
             self.extent_bytes.is_power_of_two()
                 && self.extent_bytes >= u64::from(self.block_size)
                 && self.extent_bytes <= 1 << 32,
-            "extent_bytes is not a power of two from a block to 4 GiB",
+            "extent_bytes must be a power of two from the block size to 4 GiB",
         )?;
         check(
             (1..=1 << 15).contains(&self.active_extents_max),
-            "active_extents_max is not from 1 to 32768",
+            "active_extents_max must be from 1 to 32768",
         )?;
         check(
             (1..=1 << 10).contains(&self.superblock_pages)
                 && crate::format::superblock::bindings_max(self) >= 1,
             "superblock_pages is greater than 1024, or too small for the tables",
         )?;
-        check(self.pages() <= POSITIONS_MAX, "more pages than a position can address")
+        check(
+            self.pages() <= POSITIONS_MAX,
+            "the device has more pages than a position can address",
+        )
     }
 
     /// Log layout: regions kept free for records carried from a region being reclaimed. They hold a

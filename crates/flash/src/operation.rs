@@ -85,7 +85,7 @@ impl LogOperation {
             RECOVERY_SYNC => LogOperation::RecoverySync,
             REMAINS_SUPERBLOCK => LogOperation::RemainsSuperblock,
             REMAINS_SYNC => LogOperation::RemainsSync,
-            _ => panic!("{index:#x} is not of a token of the log"),
+            _ => panic!("{index:#x} does not belong to a token of the log"),
         }
     }
 }

@@ -302,7 +302,7 @@ impl Regions {
     /// Notes that the cache has forgotten the region, which must be the oldest freed one.
     pub fn forget(&mut self, region: RegionIndex) {
         let oldest = self.tail < self.freed && self.number(self.tail) == region;
-        assert!(oldest, "region {region} is not the oldest of those freed");
+        assert!(oldest, "region {region} is not the oldest freed region");
         self.tail = self.tail.next();
     }
 

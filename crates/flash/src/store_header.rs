@@ -245,7 +245,7 @@ impl StoreHeader {
     #[must_use]
     pub fn after(&self, change: &HeaderChange) -> StoreHeader {
         let Some(phase) = self.phase.after(change) else {
-            panic!("{change:?} is not possible in the phase {:?}", self.phase);
+            panic!("{change:?} is not possible in phase {:?}", self.phase);
         };
         let mut next = *self;
         match *change {

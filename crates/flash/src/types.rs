@@ -395,7 +395,7 @@ impl fmt::Display for LogError {
             ),
             LogError::BeyondVolume { volume, offset, size } => write!(
                 f,
-                "the flash tier holds newer data for byte {offset} of volume {volume}, which has \
+                "the flash tier holds newer data at byte {offset} of volume {volume}, which has \
                  {size} bytes; nothing was written"
             ),
             LogError::Enlarged { volume, former } => write!(
@@ -410,8 +410,8 @@ impl fmt::Display for LogError {
             ),
             LogError::Older { volume, which } => write!(
                 f,
-                "volume {volume}: {which} is an older copy, not the one last used; nothing was \
-                 written"
+                "volume {volume}: {which} is an older copy of the one that was last used; nothing \
+                 was written"
             ),
             LogError::NoPlace { blocks } => write!(
                 f,
@@ -431,8 +431,8 @@ impl fmt::Display for LogError {
             LogError::Damaged(report) => write!(
                 f,
                 "the flash tier is damaged: {} durable batches lost, {} records unreadable, {} \
-                 misdirected; nothing was written. It is not used because the lost contents are \
-                 unknown",
+                 misdirected; nothing was written. It cannot be used, because it is unknown which \
+                 data was lost",
                 report.damage.batches_lost(),
                 report.damage.payloads.len(),
                 report.damage.misplaced.len()

@@ -228,7 +228,7 @@ fn a_region_is_written_again_only_when_it_is_forgotten() {
 }
 
 #[test]
-#[should_panic(expected = "region 1 is not the oldest of those freed")]
+#[should_panic(expected = "region 1 is not the oldest freed region")]
 fn regions_are_forgotten_in_order() {
     let mut rig = Rig::formatted(tiny(), options());
     rig.log.region_forgotten(RegionIndex(1));

@@ -53,11 +53,11 @@ pub enum UriError {
     Scheme(String),
     /// A unix address without `?socket=path`.
     #[error(
-        "an NBD address on a unix socket needs the socket's path: nbd+unix:///EXPORT?socket=PATH"
+        "an NBD address for a Unix socket needs the socket's path: nbd+unix:///EXPORT?socket=PATH"
     )]
     SocketMissing,
     /// A TCP address without a host.
-    #[error("an NBD address on TCP needs a host: nbd://HOST:PORT/EXPORT")]
+    #[error("an NBD address for TCP needs a host: nbd://HOST:PORT/EXPORT")]
     HostMissing,
     /// A port that is not a number from 1 to 65535.
     #[error("{0:?} is not a TCP port")]

@@ -88,7 +88,7 @@ impl Shown for Curves<'_> {
         write_table(&self.table(all, sliced.as_ref()), out)?;
         for (name, histogram) in volumes {
             if histogram.is_unsampled() {
-                writeln!(out, "\nvolume {name}\nno block of it is in the sample")?;
+                writeln!(out, "\nvolume {name}\nthe sample has no blocks of this volume")?;
                 continue;
             }
             let table = self.table(histogram, None);

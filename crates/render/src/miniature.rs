@@ -84,8 +84,8 @@ fn report(shown: &Miniature<'_>) -> Report {
         );
     }
     let mut section = Section::new("The cache").facts(facts(shown)).figure(lines.figure().caption(
-        "The share of block accesses that miss in the configured cache. A scaled-down copy of the \
-         cache ran on a sample of the blocks.",
+        "The share of block accesses that miss in the configured cache. The figures come from a \
+         scaled-down copy of the cache and a sample of the blocks.",
     ));
     if flash.len() > 1 {
         let mut map = HeatMap::new("Miss ratio by memory and flash", Unit::Fraction)

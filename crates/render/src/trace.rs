@@ -145,7 +145,7 @@ struct Shape {
 const DISTRIBUTIONS: [Shape; 4] = [
     Shape { name: "size", title: "request size", unit: Unit::Bytes },
     Shape { name: "iat", title: "inter-arrival", unit: Unit::Micros },
-    Shape { name: "scan", title: "blocks of a scan", unit: Unit::Plain },
+    Shape { name: "scan", title: "blocks per scan", unit: Unit::Plain },
     Shape { name: "jd", title: "jump distance", unit: Unit::Bytes },
 ];
 

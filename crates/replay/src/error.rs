@@ -59,7 +59,8 @@ pub enum ReplayError {
     NoTarget,
     /// A request reaches beyond the end of the target.
     #[error(
-        "accesses to volume {volume} reach {} into {target}, which {}; nothing was written",
+        "accesses to volume {volume} extend to offset {} of {target}, which {}; nothing was \
+         written",
         distinct_sizes(*end, *size)[0],
         match size {
             0 => "is empty".to_owned(),

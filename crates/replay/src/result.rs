@@ -81,7 +81,7 @@ pub struct Operations {
     pub trim: u64,
     /// Flushes.
     pub flush: u64,
-    /// Zeroings.
+    /// Write-zeroes requests.
     pub write_zeroes: u64,
 }
 

@@ -19,7 +19,7 @@ pub enum ServeError {
     },
     /// A backing store is an export of this server.
     #[error(
-        "the backing store of volume `{volume}` is {address}, the address of this server itself \
+        "the backing store of volume `{volume}` is {address}, which is the address of this server \
          (serve.nbd); use another NBD server"
     )]
     OwnExport {
@@ -76,8 +76,8 @@ pub enum ServeError {
     System(&'static str, io::Error),
     /// The limit on open files leaves no room for clients.
     #[error(
-        "the limit on open files (ulimit -n) is {limit}, which leaves no files for NBD clients: \
-         raise it to at least {least}"
+        "the limit on open files (ulimit -n) is {limit}, which leaves none for NBD clients: raise \
+         it to at least {least}"
     )]
     FewFiles {
         /// The limit.

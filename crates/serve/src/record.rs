@@ -77,7 +77,7 @@ pub(crate) struct RecordingStatus {
     pub path: PathBuf,
     /// Requests recorded so far.
     pub requests: u64,
-    /// Why the recording failed, and which part of it remains; null while it continues.
+    /// Why the recording failed, and which part of it was kept; null while it continues.
     pub failure: Option<String>,
 }
 
@@ -325,7 +325,7 @@ impl Shared {
     fn fail(&self, error: &TraceError) {
         let partial = self.partial();
         let kept = match partial.exists() {
-            true => format!("{} contains all requests up to its last save", partial.display()),
+            true => format!("{} contains all requests up to the last save", partial.display()),
             false => "nothing was kept".to_owned(),
         };
         self.end(format!(
@@ -338,7 +338,7 @@ impl Shared {
     fn give_up(&self, why: &str, then: &str) {
         let partial = self.partial();
         let kept = match self.saved.load(Ordering::Acquire) && partial.exists() {
-            true => format!("{} contains all requests up to its last save", partial.display()),
+            true => format!("{} contains all requests up to the last save", partial.display()),
             false => "nothing was kept".to_owned(),
         };
         self.end(format!("{why}; {kept}{then}"));

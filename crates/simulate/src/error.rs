@@ -22,7 +22,7 @@ pub enum SimulateError {
     UnknownDevice(String),
     /// More volumes than a cache can have.
     #[error(
-        "the trace has {found} volumes, but a cache can have at most {most}: choose some of them"
+        "the trace has {found} volumes, but a cache can have at most {most}: select some of them"
     )]
     TooManyVolumes {
         /// Number of volumes in the trace.
@@ -53,8 +53,8 @@ pub enum SimulateError {
     },
     /// A request reaches beyond the end of its volume.
     #[error(
-        "request {request} ends at {} of volume {volume}, which has {}: set a larger `size`, or \
-         omit it to use the size found in the trace",
+        "request {request} ends at offset {} of volume {volume}, whose size is {}: set a larger \
+         `size`, or omit it to use the size found in the trace",
         Size(*end), Size(*size)
     )]
     BeyondVolume {
@@ -87,7 +87,7 @@ pub enum SimulateError {
     #[error("the flash tier could not be set up: {0}")]
     Flash(LogError),
     /// The caller stopped the run; see [`Simulation::stop_when`](crate::Simulation::stop_when).
-    #[error("stopped before the run had finished")]
+    #[error("the run was stopped before it finished")]
     Interrupted,
     /// No operation is in flight on any device, but some requests are still not answered.
     #[error("the cache stopped answering after {requests} requests; its state: {state}")]

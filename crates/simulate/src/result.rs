@@ -40,8 +40,9 @@ pub struct SimulationResult {
     /// Devices that could not keep up with requests that arrived at the trace's timestamps; empty if all devices
     /// kept up.
     pub overloaded: Vec<Overload>,
-    /// The destage of all dirty data after the last request, once every outage with an end is over. No other
-    /// counter includes this destage. Null without [`--outage`](docs/simulation.md#when-a-store-fails).
+    /// The destage of all dirty data after the last request, once every outage that has an end is over. No
+    /// other counter includes this destage. Null without
+    /// [`--outage`](docs/simulation.md#when-a-store-fails).
     pub after_outages: Option<AfterOutages>,
     /// Values that the simulator assumed because neither the trace nor the configuration gives them.
     pub assumed: Assumed,

@@ -38,7 +38,7 @@ pub struct Row {
     pub backing_write_bytes: u64,
     /// Dirty blocks at the end of the interval.
     pub dirty_blocks: u64,
-    /// Share of the regions of the flash log or, in the slots layout, of its journal that are in use, at the
+    /// Share of the regions of the flash log (in the slots layout, of its journal) that are in use at the
     /// end of the interval.
     pub flash_utilisation: f64,
 }

@@ -57,7 +57,7 @@ fn check_repeated<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
         let place = place.map(|meta| (meta.dev(), meta.ino()));
         if seen.contains(&place) {
             let name = if stdin { "standard input (-)".into() } else { path.to_string_lossy() };
-            let what = format!("{name} can be read only once, but is given several times");
+            let what = format!("{name} can be read only once, but was given more than once");
             return Err(TraceError::Options(what));
         }
         seen.push(place);

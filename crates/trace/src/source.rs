@@ -219,7 +219,7 @@ fn explained(path: &Path, error: io::Error) -> io::Error {
     if std::fs::metadata(&partial).is_ok_and(|partial| partial.len() == 0) {
         let text = format!(
             "{} exists, but is empty: it is still being written, or was cut off before anything \
-             was saved, so that nothing can be recovered",
+             was saved. If it was cut off, nothing can be recovered",
             partial.display()
         );
         return io::Error::new(io::ErrorKind::NotFound, text);

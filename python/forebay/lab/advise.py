@@ -501,7 +501,7 @@ def load(path: str | Path | None = None) -> dict[str, Any]:
             f"cannot read the model {path}: {reason(error)}", 1
         ) from error
     if model.get("version") != VERSION:
-        raise ForebayError(f"{path} is not a model of this version; train it again", 1)
+        raise ForebayError(f"{path} was not trained by this version; train a new model", 1)
     return model
 
 
@@ -622,7 +622,7 @@ def text(document: Mapping[str, Any]) -> str:
 
     tier = "no second tier"
     if document["flash_bytes"]:
-        tier = f"in the questions about flash, a second tier of {mib('flash_bytes')}"
+        tier = f"for the questions about flash, a second tier of {mib('flash_bytes')}"
     lines = [
         f"{document['trace']}: {mib('footprint_bytes')} of distinct data; memory of {mib('dram_bytes')}; {tier}"
     ]

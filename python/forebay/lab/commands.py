@@ -100,10 +100,10 @@ def fleet(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--backing",
         metavar="DEVICE",
-        help="with --budget: the backing store of the volumes, a device of the catalogue of `forebay plan` "
+        help="with --budget: the backing store of the volumes, a device in the catalogue of `forebay plan` "
         "(default: the store of the fastest plan)",
     )
-    plain = "omit the features of volumes that share a file: those of each volume take another pass over the file"
+    plain = "omit the features of volumes that share a file: each volume requires another pass over the file"
     arguments.add_flag(parser, "--no-features", plain)
     parser.add_argument(
         "--consolidate",
@@ -267,7 +267,7 @@ def _trained(model: dict[str, Any], path: Path) -> str:
         each = (
             f"{name} {one['accuracy']:.1%}" for name, one in tree["families"].items()
         )
-        lines.append(f"  each family when unseen: {', '.join(each)}")
+        lines.append(f"  each family when held out: {', '.join(each)}")
     return "\n".join(lines)
 
 

@@ -42,7 +42,7 @@ def failure(
     left = counts.most_common()[ERRORS_MAX:]
     if left:
         more = sum(count for _, count in left)
-        lines.append(f"  {more} x other errors ({len(left)} different ones)")
+        lines.append(f"  {more} x other errors ({len(left)} distinct)")
     lines += [f"  kept: {kept}"] if kept else []
     lines += [f"  next: {next_}"] if next_ else []
     return ForebayError("\n".join(lines), status)

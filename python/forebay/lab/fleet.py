@@ -141,11 +141,11 @@ class Fleet:
         stores = self.volumes["plan.backing"].drop_nulls().unique().sort().to_list()
         if not stores:
             return ""
-        assumed = ", chosen because it is the fastest: select yours with --backing"
+        assumed = ", chosen because it is the fastest: select another with --backing"
         count = len(self._errors("plan.error"))
         without = f"volumes without a plan: {count} (see plan.error)\n"
         return (
-            f"plans in front of {', '.join(stores)}{'' if self.backing else assumed}\n"
+            f"plans for caches in front of {', '.join(stores)}{'' if self.backing else assumed}\n"
             f"{without if count else ''}"
         )
 
@@ -314,7 +314,7 @@ def _files(source: Path, pattern: str, output: Path) -> list[str]:
         raise ForebayError(f"{source} has no file that matches {pattern}", 1)
     files = [str(path) for path in found if inside not in path.resolve().parents]
     if not files:
-        what = f"all {len(found)} files in {source} that match {pattern} are in {output}, the directory of the results"
+        what = f"all {len(found)} files in {source} that match {pattern} are in {output}, the results directory"
         next_ = "write the results to a directory that contains no traces"
         raise ForebayError(f"{what}\n  next: {next_}", 2)
     return files

@@ -174,7 +174,7 @@ def _command(task: Task) -> _Ended:
             return _Ended(None, what, cpu)
         if child.returncode < 0:
             name = signal.Signals(-child.returncode).name
-            what = f"ended by {name}; the machine may have run out of memory"
+            what = f"killed by {name}; the machine may have run out of memory"
             return _Ended(None, what, cpu)
         if child.returncode > 0:
             message = texts[1].strip().removeprefix("forebay: ")

@@ -206,7 +206,7 @@ class _Hunt:
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             numbers = [k for k, v in fields.items() if isinstance(v, (int, float))]
             near = difflib.get_close_matches(name, numbers, 3, 0.3)
-            what = f"objective: rows have no number `{name}`; similar names: {', '.join(near)}"
+            what = f"objective: rows have no numeric column `{name}`; similar names: {', '.join(near)}"
             raise ForebayError(what, 2)
         return float(value) if math.isfinite(value) else None
 

@@ -87,7 +87,7 @@ class Outcome:
             f"{self.failed} of {self.cells} cells failed",
             (answer.error for answer in self.failures),
             kept=f"all results; the column `error` of {directory / 'rows.parquet'} has all errors",
-            next_=again if status == 1 else "correct the study file, and repeat it",
+            next_=again if status == 1 else "correct the study file, and run it again",
             status=status,
         )
 
@@ -197,7 +197,7 @@ class Study:
             except KeyboardInterrupt:
                 done = self._write(self._named(self.cells()), journal)
                 kept = f"{done.height} cells are kept in {self.directory}"
-                next_ = "the same command resumes with the rest"
+                next_ = "the same command resumes with the remaining cells"
                 what = f"stopped by a signal before the study was done; {kept}; {next_}"
                 raise ForebayError(what, 1) from None
             named = self._named(cells)

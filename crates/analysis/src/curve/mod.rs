@@ -340,15 +340,15 @@ pub struct Curve {
     pub reads: u64,
     /// Accesses that are writes.
     pub writes: u64,
-    /// Number of distinct blocks; an estimate if blocks were sampled. Null if the sample contains no block of
-    /// the volume.
+    /// Number of distinct blocks; an estimate if blocks were sampled. Null if the sample contains
+    /// no blocks of the volume.
     pub distinct_blocks: Option<u64>,
-    /// The largest reuse distance in blocks; a cache that is one block larger gets all possible hits. Null
-    /// without reuse, and if the sample contains no block of the volume.
+    /// The largest reuse distance in blocks; a cache that is one block larger gets all possible
+    /// hits. Null without reuse, and if the sample contains no blocks of the volume.
     pub max_distance: Option<u64>,
     /// Share of blocks sampled.
     pub sampled_rate: f64,
-    /// Points of the curve by ascending size. Null if the sample contains no block of the volume.
+    /// Points of the curve by ascending size. Null if the sample contains no blocks of the volume.
     pub points: Option<Vec<Point>>,
 }
 

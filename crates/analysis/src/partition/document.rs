@@ -215,8 +215,8 @@ pub struct Document {
     pub dram_bytes: u64,
     /// Flash to divide (`--flash`), in bytes.
     pub flash_bytes: u64,
-    /// Units of allocation: a share is the volume's minimum share plus a multiple of these sizes. In
-    /// addition, one volume can have what the units leave over.
+    /// Units of allocation: a share is the volume's minimum share plus a multiple of these sizes.
+    /// In addition, one volume can get the remainder.
     pub units: Sizes,
     /// Memory and flash that stay unallocated because no volume would gain from more.
     pub unallocated: Sizes,
@@ -289,10 +289,10 @@ pub struct RoundRow {
     pub predicted_objective: f64,
     /// Simulated objective.
     pub simulated_objective: f64,
-    /// How far prediction and simulation differ, as a fraction. It is the largest of three differences: in
-    /// the objective; in the latency of any volume with a target; and the mean over all requests, for which
-    /// each volume counts with its difference in latency (with `--goal iops`, in requests per second) or in
-    /// hit ratio, whichever is larger.
+    /// How far prediction and simulation differ, as a fraction. It is the largest of three
+    /// differences: in the objective; in the latency of any volume with a target; and in the mean
+    /// over all requests, to which each volume contributes its difference in latency (with `--goal
+    /// iops`, in requests per second) or in hit ratio, whichever is larger.
     pub deviation: f64,
     /// The share of each volume.
     pub sizes: Vec<Sizes>,

@@ -346,8 +346,10 @@ impl Cache {
         while let Some((volume, waiter, result)) = self.world.volumes.synced.pop() {
             any = true;
             match waiter {
-                SyncWaiter::Cleaner => self.cleaner.synced(),
-                SyncWaiter::Apart => self.cleaner.synced_apart(volume),
+                SyncWaiter::Cleaner => {
+                    let since = self.cleaner.synced(volume);
+                    self.stores.note_synced(&mut self.world, volume, since);
+                }
                 SyncWaiter::Retire(extent) => {
                     let log = self.world.log.as_mut().expect("only a log retires extents");
                     // (After a failed sync, the log holds the extent whatever this one says.)

@@ -1,6 +1,9 @@
-//! Destages apart from cleanings: the writes to late stores (`late.rs`) that a cleaning has begun
-//! but does not wait for. When they have ended, the stores are synced, and then the destaged
+//! Destages apart from cleanings: the writes to late stores (`late.rs`), and their syncs, that a cleaning has
+//! begun but does not wait for. When the writes have ended, the stores are synced, and then the destaged
 //! records are clean, as at the end of a cleaning. No cleaning writes to such a volume before that.
+//!
+//! A write without a sync is not durable. So it makes no difference whether a cleaning leaves a store before its
+//! writes have ended or before its sync has: the records stay dirty, and a reclaim carries them on.
 
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
@@ -8,8 +11,9 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, RegionIndex};
 
 use super::phase::Writing;
-use super::{Destaging, Surroundings, Work};
+use super::{DestagePhase, Destaging, Surroundings, Work};
 use crate::cache::VOLUMES_MAX;
+use crate::late::{Late, Lateness, Round};
 use crate::shard::Shard;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
@@ -23,6 +27,10 @@ const ASK_AGAIN: Nanos = Nanos(100_000_000);
 struct Begun {
     /// When the cleaning began to write.
     since: Nanos,
+    /// When its writes to the volume had ended, if they have.
+    ended: Nanos,
+    /// When the sync after them began, if it has.
+    sync_since: Nanos,
     /// Its writes to the volume.
     writes: u32,
     /// Some of them were in flight when the cleaning continued without the volume. Otherwise the volume had waited for
@@ -180,37 +188,91 @@ impl LateWrites {
             self.ask_at = None;
             return false;
         }
-        if !self.may_ask(s.world.now) {
-            return false;
-        }
-        let Some(due) = self.all_late_at(s, awaited, since) else { return false };
-        if due > s.world.now {
-            self.ask_at = Some(due);
-            return false;
-        }
-        let untaken = active.failed | active.skipped | awaited;
-        if let Work::Reclaim(region) = work
-            && !may_settle(s.world, region, awaited, untaken)
-        {
-            self.refuse(s.world.now);
+        let due = |apart: &LateWrites| apart.all_late_at(s, awaited, since);
+        if !self.may_leave(work, active, s.world, awaited, due, may_settle) {
             return false;
         }
         let mut in_flight = VolumeSet::EMPTY;
         for volume in awaited.iter() {
             let (slow, writes) = (is_writing(s.world, volume), begun(s.world, volume));
             in_flight.insert_if(volume, slow);
-            self.add(volume, Begun { since, writes, slow, sync_failures: active.sync_failures });
-        }
-        for shard in &mut s.world.shards {
-            shard.destager.part(&mut shard.tiers, awaited);
+            let sync_failures = active.sync_failures;
+            self.add(volume, Begun { since, writes, slow, sync_failures, ..Begun::default() });
         }
         active.writing().awaited = VolumeSet::EMPTY;
-        active.part(awaited);
+        self.leave(active, s, awaited);
+        // The other awaited volumes had no place for a write, or their records were busy.
+        s.stores.note_late(s.world, in_flight, Lateness::Writes);
+        true
+    }
+
+    /// If the cleaning in progress waits only for the syncs of late stores, it continues without them; returns
+    /// whether it does. `may_settle`: as for [`LateWrites::part`].
+    pub fn part_syncing(
+        &mut self,
+        work: Work,
+        active: &mut Destaging,
+        s: &mut Surroundings<'_>,
+        may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
+    ) -> bool {
+        let DestagePhase::Syncing { since, left } = active.phase() else { return false };
+        if s.world.flash.is_lost() || s.world.volumes.len() < 2 || is_whole(s) {
+            self.ask_at = None;
+            return false;
+        }
+        let due = |apart: &LateWrites| apart.all_unsynced_at(s, left, since);
+        if !self.may_leave(work, active, s.world, left, due, may_settle) {
+            return false;
+        }
+        for volume in left.iter() {
+            let (writes, sync_failures) = (begun(s.world, volume), active.sync_failures);
+            // The time of the writes was noted when they ended.
+            let begun = Begun { sync_since: since, writes, sync_failures, ..Begun::default() };
+            self.syncing.insert(volume);
+            self.begun[volume] = begun;
+        }
+        self.leave(active, s, left);
+        s.stores.note_late(s.world, left, Lateness::Syncs);
+        true
+    }
+
+    /// Whether the cleaning in progress continues without these volumes, all of whose stores are late from the time
+    /// `due` on.
+    fn may_leave(
+        &mut self,
+        work: Work,
+        active: &Destaging,
+        world: &World,
+        volumes: VolumeSet,
+        due: impl FnOnce(&LateWrites) -> Option<Nanos>,
+        may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
+    ) -> bool {
+        if !self.may_ask(world.now) {
+            return false;
+        }
+        let Some(due) = due(self) else { return false };
+        if due > world.now {
+            self.ask_at = Some(due);
+            return false;
+        }
+        let untaken = active.failed | active.skipped | volumes;
+        if let Work::Reclaim(region) = work
+            && !may_settle(world, region, volumes, untaken)
+        {
+            self.refuse(world.now);
+            return false;
+        }
+        true
+    }
+
+    /// The cleaning in progress continues without these volumes, which were added.
+    fn leave(&self, active: &mut Destaging, s: &mut Surroundings<'_>, volumes: VolumeSet) {
+        for shard in &mut s.world.shards {
+            shard.destager.part(&mut shard.tiers, volumes);
+        }
+        active.part(volumes);
         self.check_shards(&s.world.shards);
         s.world.stats.cleanings_parted += 1;
-        // The other awaited volumes had no place for a write, or their records were busy.
-        s.stores.note_late(s.world, in_flight);
-        true
     }
 
     /// When the stores of all these volumes are late, given writes that began at `since`; `None` if nothing is awaited,
@@ -218,21 +280,43 @@ impl LateWrites {
     /// write to it is in flight, of this cleaning or apart. The other awaited volumes wait for these writes: for a place,
     /// or because busy records have their turn when no write is in flight.
     fn all_late_at(&self, s: &Surroundings<'_>, awaited: VolumeSet, since: Nanos) -> Option<Nanos> {
-        let late = &s.world.volumes.conditions.late;
-        let writing = |&volume: &Volume| is_writing(s.world, volume);
-        let slow: VolumeSet = (awaited | self.volumes()).iter().filter(writing).collect();
-        if awaited.is_empty() || slow.len() as usize == s.world.volumes.len() {
+        if awaited.is_empty() || self.are_all_slow(s.world, awaited, VolumeSet::EMPTY) {
             return None;
         }
-        let waits = s.world.somebody_waits();
+        let (late, waits) = (&s.world.volumes.conditions.late, s.world.somebody_waits());
         let due = |volume| late.due(volume, since, begun(s.world, volume), waits);
         Some((awaited & !late.volumes()).iter().map(due).fold(Nanos(0), Nanos::max))
     }
 
-    /// A volume is synced, or its sync has failed.
-    pub fn note_synced(&mut self, volume: Volume) {
+    /// When the stores of all these volumes are late, given syncs that began at `since`; otherwise like
+    /// [`LateWrites::all_late_at`].
+    fn all_unsynced_at(
+        &self,
+        s: &Surroundings<'_>,
+        left: VolumeSet,
+        since: Nanos,
+    ) -> Option<Nanos> {
+        if left.is_empty() || self.are_all_slow(s.world, VolumeSet::EMPTY, left) {
+            return None;
+        }
+        let known = (left & !s.world.volumes.conditions.late.volumes()).is_empty();
+        Some(if known { Nanos(0) } else { Late::sync_due(since, s.world.somebody_waits()) })
+    }
+
+    /// Whether all stores have yet to end writes, of those that the cleaning in progress has `begun` or apart from it,
+    /// or to end syncs, of these volumes or apart.
+    fn are_all_slow(&self, world: &World, begun: VolumeSet, syncing: VolumeSet) -> bool {
+        let writing = |&volume: &Volume| is_writing(world, volume);
+        let writing: VolumeSet = (begun | self.volumes()).iter().filter(writing).collect();
+        (writing | syncing | self.syncing).len() as usize == world.volumes.len()
+    }
+
+    /// If the volume is being synced apart, notes that its sync has ended, or has failed; returns when it began.
+    pub fn note_synced(&mut self, volume: Volume) -> Option<Nanos> {
+        let syncs = self.syncing.contains(volume);
         self.syncing.remove(volume);
-        self.synced.insert(volume);
+        self.synced.insert_if(volume, syncs);
+        syncs.then_some(self.begun[volume].sync_since)
     }
 
     /// One turn; returns whether it did anything.
@@ -244,12 +328,13 @@ impl LateWrites {
             }
             any = true;
             self.writing.remove(volume);
+            (self.begun[volume].ended, self.begun[volume].sync_since) = (s.world.now, s.world.now);
             let careless = s.world.mode.sabotage.is(Bug::ApartUnsynced);
             if self.begun[volume].writes == 0 || careless {
                 self.synced.insert(volume);
             } else {
                 self.syncing.insert(volume);
-                s.world.volumes.sync(volume, SyncWaiter::Apart, &mut s.world.effects);
+                s.world.volumes.sync(volume, SyncWaiter::Cleaner, &mut s.world.effects);
             }
         }
         if self.settling.is_empty() && !self.synced.is_empty() {
@@ -300,9 +385,9 @@ impl LateWrites {
         let begun = volumes.iter().filter(|&volume| self.begun[volume].writes > 0);
         let written: VolumeSet = begun.collect();
         for volume in written.iter() {
-            let Begun { since, writes, slow, .. } = self.begun[volume];
+            let Begun { since, ended, writes, slow, .. } = self.begun[volume];
             if slow {
-                s.stores.note_pace(s.world, volume, since, writes);
+                s.stores.note_pace(s.world, volume, Round { since, ended, writes });
             }
         }
         let failed = (self.failed | self.unsynced) & written;
@@ -328,11 +413,11 @@ pub(super) fn is_whole(s: &Surroundings<'_>) -> bool {
 /// Some volumes have not taken all of their part of the cleaning: notes the pace of the others.
 pub(super) fn note_taken(writing: &mut Writing, s: &mut Surroundings<'_>, awaited: VolumeSet) {
     let taken = core::mem::replace(&mut writing.awaited, awaited) & !awaited;
-    let since = writing.since;
+    let (since, ended) = (writing.since, s.world.now);
     for volume in taken.iter() {
         match begun(s.world, volume) {
             0 => {}
-            writes => s.stores.note_pace(s.world, volume, since, writes),
+            writes => s.stores.note_pace(s.world, volume, Round { since, ended, writes }),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::phase::Writing;
 use super::reclaim::{Left, Reclaimed, begin_moving, room_to_carry};
 use super::{
     Cleaner, Cleaning, CleaningState, DestagePhase, Destaging, Ending, ReclaimPhase,
-    ReclaimProgress, Told, Work,
+    ReclaimProgress, Retries, Told, Work,
 };
 use crate::destage::Destages;
 use crate::shard::{JobState, Target};
@@ -163,9 +163,9 @@ impl Cleaner {
                 DestagePhase::Choosing => Turn::from(self.step_choice(s.world)),
                 DestagePhase::Stamping { newest } => self.step_stamping(s, newest),
                 DestagePhase::Writing(_) => self.step_writing(s),
-                DestagePhase::Syncing { left: 0 } => self.begin_settling(s),
+                DestagePhase::Syncing { left, .. } => self.step_syncing(s, left),
                 DestagePhase::Settling { failed } => self.step_settling(s, failed),
-                DestagePhase::Logging { .. } | DestagePhase::Syncing { .. } => Turn::Nothing,
+                DestagePhase::Logging { .. } => Turn::Nothing,
             },
             CleaningState::Reclaiming(phase) => {
                 self.step_reclaim(s, active.work.reclaimed(), *phase)
@@ -194,10 +194,7 @@ impl Cleaner {
             active.writing().shards |= 1 << n;
         }
         if active.writing().shards.count_ones() as usize != s.world.shards.len() {
-            let may_settle = |world: &World, region, awaited, untaken| {
-                self.progress.may_carry(world, awaited)
-                    && room_to_carry(&self.retries, world, region, untaken, true) == MoveRoom::Now
-            };
+            let may_settle = may_settle(&self.progress, &self.retries);
             return Turn::from(self.apart.part(work, active, s, may_settle));
         }
 
@@ -213,11 +210,23 @@ impl Cleaner {
             active.volumes = VolumeSet::EMPTY;
         }
         let volumes = active.volumes;
-        active.enter(DestagePhase::Syncing { left: volumes.len() });
+        active.enter(DestagePhase::Syncing { since: s.world.now, left: volumes });
         for volume in volumes.iter() {
             s.world.volumes.sync(volume, SyncWaiter::Cleaner, &mut s.world.effects);
         }
         if volumes.is_empty() { self.begin_settling(s) } else { Turn::Something }
+    }
+
+    /// Stores are being synced; when all syncs have ended for which the cleaning waits, it settles.
+    fn step_syncing(&mut self, s: &mut Surroundings<'_>, left: VolumeSet) -> Turn {
+        if left.is_empty() {
+            self.apart.end_asking();
+            return self.begin_settling(s);
+        }
+        let Cleaning { work, .. } = *self.cleaning();
+        let active = self.active.as_mut().expect("a cleaning is syncing").destaging();
+        let may_settle = may_settle(&self.progress, &self.retries);
+        Turn::from(self.apart.part_syncing(work, active, s, may_settle))
     }
 
     /// The stores are synced, or could not be: their records begin to count as clean.
@@ -229,16 +238,11 @@ impl Cleaner {
         self.step_settling(s, failed).or(true)
     }
 
-    /// A store that was written apart is synced, or its sync has failed.
-    pub fn synced_apart(&mut self, volume: Volume) {
-        self.apart.note_synced(volume);
-    }
-
     /// Begins to choose the records to destage.
     fn begin_choosing(&mut self, s: &mut Surroundings<'_>, work: Work) -> Destaging {
         let dirty = s.world.volumes.dirty_blocks > 0;
         let whole = s.destages.is_cleaning();
-        let mut skipped = to_skip(s, &self.progress, work, whole);
+        let mut skipped = self.progress.to_skip(s, work, whole);
         // An older version must not reach a store after a newer one.
         self.apart.check_shards(&s.world.shards);
         if !s.world.mode.sabotage.is(Bug::ApartOvertaken) {
@@ -453,9 +457,10 @@ impl Cleaner {
         }
     }
 
-    /// One of the stores that were written is synced.
-    pub fn synced(&mut self) {
-        self.cleaning().destaging().note_synced();
+    /// A store that was written is synced, or its sync has failed. Returns when the sync began.
+    pub fn synced(&mut self, volume: Volume) -> Nanos {
+        let apart = self.apart.note_synced(volume);
+        apart.unwrap_or_else(|| self.cleaning().destaging().note_synced(volume))
     }
 }
 
@@ -472,22 +477,15 @@ fn abandon_chosen(world: &mut World) {
     }
 }
 
-/// Volumes that a cleaning skips if it begins now. `whole`: it is part of a destage of everything.
-fn to_skip(s: &Surroundings<'_>, progress: &ReclaimProgress, work: Work, whole: bool) -> VolumeSet {
-    let conditions = &s.world.volumes.conditions;
-    // A stop waits for late stores.
-    let ready = s.world.lifecycle.is_ready();
-    let known = if ready { conditions.left_out() } else { conditions.failing() };
-    let known = known & !s.stores.probed();
-    match work {
-        Work::Late(_) => !conditions.late.volumes() | conditions.failing(),
-        // A destage tries each store again, until that has failed as often as it takes.
-        Work::Destage(_) if whole => conditions.hopeless(),
-        Work::Destage(_) => known,
-        Work::Reclaim(_) | Work::Evict => {
-            let carries = progress.may_carry(s.world, VolumeSet::EMPTY) && !progress.is_stuck();
-            if carries { known } else { VolumeSet::EMPTY }
-        }
+/// Whether a cleaning can empty its region although some volumes have not durably taken their records: those that
+/// it waits for, and all that have not.
+fn may_settle(
+    progress: &ReclaimProgress,
+    retries: &Retries,
+) -> impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool {
+    |world, region, awaited, untaken| {
+        progress.may_carry(world, awaited)
+            && room_to_carry(retries, world, region, untaken, true) == MoveRoom::Now
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `Logging` | the chosen records are durable in the log | `Stamping` |
 //! | `Stamping` | the stamps of their stores have seen them | `Writing` |
 //! | `Writing` | all shards have written their parts | `Syncing` |
-//! | `Syncing` | all syncs have ended | `Settling` |
+//! | `Syncing` | all syncs have ended that it waits for | `Settling` |
 //! | `Settling` | the region is clean, and records of it may be worth keeping | `Picking` |
 //! | `Settling` | the region is clean, and none are kept | `Releasing` |
 //! | `Settling` | the region holds dirty records that can be carried on | `Carrying` |
@@ -22,7 +22,7 @@
 //! `Carrying`, `Picking`, `Reinserting`, `Releasing`. A cleaning may end in any phase except `Writing`, `Syncing`
 //! and `Picking`: there, writes or a walk of some shard would outlast it. Anything else is a bug, and panics.
 
-use forebay_block::Nanos;
+use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
 use forebay_flash::{BatchSequence, RegionIndex};
 
@@ -48,7 +48,12 @@ pub(super) enum DestagePhase {
     /// Shards are destaging.
     Writing(Writing),
     /// Backing stores are being synced.
-    Syncing { left: u32 },
+    Syncing {
+        /// When it began.
+        since: Nanos,
+        /// Volumes whose sync has not ended.
+        left: VolumeSet,
+    },
     /// The destaged records become clean, except for the volumes whose sync failed.
     Settling { failed: VolumeSet },
 }
@@ -81,7 +86,7 @@ impl DestagePhase {
             Logging { .. } => matches!(next, Stamping { .. }),
             Stamping { .. } => matches!(next, Writing(_)),
             Writing(_) => matches!(next, Syncing { .. }),
-            Syncing { left } => left == 0 && matches!(next, Settling { .. }),
+            Syncing { left, .. } => left.is_empty() && matches!(next, Settling { .. }),
             Settling { .. } => false,
         }
     }
@@ -266,17 +271,23 @@ impl Destaging {
         }
     }
 
-    /// One of the stores that were written is synced, or its sync has failed.
-    pub fn note_synced(&mut self) {
+    /// One of the stores that were written is synced, or its sync has failed. Returns when the syncs began.
+    pub fn note_synced(&mut self, volume: Volume) -> Nanos {
         match &mut self.phase {
-            DestagePhase::Syncing { left } => *left -= 1,
-            other => panic!("a cleaning is taken to be syncing: {other:?}"),
+            DestagePhase::Syncing { since, left } if left.contains(volume) => {
+                left.remove(volume);
+                *since
+            }
+            other => panic!("a cleaning is taken to be syncing {volume:?}: {other:?}"),
         }
     }
 
     /// Continues without these volumes: what is written to them ends apart, and failures of writes
     /// to them count when they settle.
     pub fn part(&mut self, volumes: VolumeSet) {
+        if let DestagePhase::Syncing { left, .. } = &mut self.phase {
+            *left &= !volumes;
+        }
         self.skipped |= volumes;
         self.volumes &= !volumes;
         self.failed &= !volumes;
@@ -299,7 +310,7 @@ mod tests {
             DestagePhase::Logging { newest },
             DestagePhase::Stamping { newest },
             DestagePhase::Writing(writing),
-            DestagePhase::Syncing { left: 0 },
+            DestagePhase::Syncing { since: Nanos(0), left: VolumeSet::EMPTY },
             DestagePhase::Settling { failed: VolumeSet::EMPTY },
         ]
     }
@@ -379,10 +390,15 @@ mod tests {
     #[test]
     fn stores_settle_only_when_all_of_them_are_synced() {
         let mut destaging = Destaging::new(VolumeSet::EMPTY, false, 0);
-        destaging.phase = DestagePhase::Syncing { left: 1 };
+        let left = [1, 2, 3].map(Volume).into_iter().collect();
+        destaging.phase = DestagePhase::Syncing { since: Nanos(7), left };
         let settling = DestagePhase::Settling { failed: VolumeSet::EMPTY };
+        assert_eq!(destaging.note_synced(Volume(1)), Nanos(7));
+        assert!(!goes(|| _ = destaging.note_synced(Volume(1))), "it is synced");
+        destaging.part(VolumeSet::only(Volume(2)));
+        assert!(!goes(|| _ = destaging.note_synced(Volume(2))), "it is synced apart");
         assert!(!goes(|| destaging.enter(settling)));
-        destaging.note_synced();
+        destaging.note_synced(Volume(3));
         destaging.enter(settling);
     }
 

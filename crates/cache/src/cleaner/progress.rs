@@ -3,7 +3,7 @@
 //! What such stores do not take is carried on to the head of the log. That makes room only as long as little is owed
 //! to them: regions that hold nothing else would be carried on in circles.
 
-use super::FAILURES_MAX;
+use super::{FAILURES_MAX, Surroundings, Work};
 use crate::volume_set::VolumeSet;
 use crate::world::World;
 
@@ -51,7 +51,29 @@ impl ReclaimProgress {
         self.stuck < FAILURES_MAX && self.may_carry(world, VolumeSet::EMPTY)
     }
 
-    /// Whether the log has room to carry on the records of volumes that are left out, and of `more`.
+    /// Volumes that a cleaning skips if it begins now. `whole`: it is part of a destage of everything.
+    pub fn to_skip(&self, s: &Surroundings<'_>, work: Work, whole: bool) -> VolumeSet {
+        let conditions = &s.world.volumes.conditions;
+        // A stop waits for late stores.
+        let ready = s.world.lifecycle.is_ready();
+        let known = if ready { conditions.left_out() } else { conditions.failing() };
+        let known = known & !s.stores.probed();
+        match work {
+            Work::Late(_) => !conditions.late.volumes() | conditions.failing(),
+            // A destage tries each store again, until that has failed as often as it takes.
+            Work::Destage(_) if whole => conditions.hopeless(),
+            Work::Destage(_) => known,
+            Work::Reclaim(_) | Work::Evict => {
+                let carries = self.may_carry(s.world, VolumeSet::EMPTY) && !self.is_stuck();
+                if carries { known } else { VolumeSet::EMPTY }
+            }
+        }
+    }
+
+    /// Whether the log has room to carry on the records of volumes that are left out, and of `more`. [`Shares`] keeps
+    /// what clients write below this limit; what memory evicts may exceed it.
+    ///
+    /// [`Shares`]: crate::shares::Shares
     pub fn may_carry(&self, world: &World, more: VolumeSet) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
         let carried = world.volumes.conditions.left_out() | more;

@@ -262,7 +262,7 @@ mod tests {
         let entries = u64::from(u32::MAX) + 25;
         refuses(log, ConfigError::EntriesMax { entries }, |f| f.entries_max = u32::MAX);
         let no_geometry = |f: &mut FlashConfig| f.geometry.regions = 2;
-        let geometry = GeometryError::Invalid("regions is not from 3 to 2^24");
+        let geometry = GeometryError::Invalid("the number of regions must be from 3 to 2^24");
         refuses(log, ConfigError::Geometry(geometry), no_geometry);
         let most = CacheConfig::TRANSFERS_MAX;
         let error = CacheConfig { transfers_spare: most, ..good.clone() }.check().unwrap_err();

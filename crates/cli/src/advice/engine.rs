@@ -80,9 +80,9 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                  and does not change the data"
             ),
             true => format!(
-                "Restore the old size, start the server with {drop_clean} (the file's new \
-                 modification time makes the store look changed; the dirty blocks are written to \
-                 it) and stop it with --destage before you enlarge the store; or discard the newer \
+                "Restore the old size, start the server with {drop_clean} (required because the \
+                 file's modification time has changed; this writes the dirty blocks to the store) \
+                 and stop it with --destage before you enlarge the store; or discard the newer \
                  data with {format} --discard-dirty-data"
             ),
         },
@@ -92,17 +92,17 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
              the old size"
         ),
         E::Changed { .. } => format!(
-            "If only the modification time of its file has changed, not its contents (after \
-             `touch`, `truncate` or a copy), or if its current contents may be overwritten, start \
-             with {drop_clean}: this writes the dirty blocks to it and drops the clean ones. \
-             Otherwise, first restore the previous contents, or start with {format} \
+            "If only the file's modification time has changed, not the contents (after `touch`, \
+             `truncate` or a copy), or if the store's current contents may be overwritten, start \
+             with {drop_clean}: this writes the dirty blocks to the store and drops the clean \
+             ones. Otherwise, first restore the previous contents, or start with {format} \
              --discard-dirty-data to discard the dirty blocks"
         ),
         E::NoHeaderToRelease { .. } => "With layout = \"none\", use --config too: Forebay then \
                                         records the release on the flash tier"
             .to_owned(),
-        E::TwoHeaders { .. } => "Use `forebay backing release` with --config: the layout in the \
-                                 configuration says which header is the store's"
+        E::TwoHeaders { .. } => "Use `forebay backing release` with --config: the configured \
+                                 layout determines which header belongs to the store"
             .to_owned(),
         E::DirtyRelease { .. } => "Destage that data first: run `forebay flash recover`, or serve \
                                    the store and stop with --destage"
@@ -114,16 +114,15 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             format!("{first}End the earlier quiesce with `forebay ctl quiesce --resume`")
         }
         E::NoAnswer { .. } => {
-            "Try again once `forebay ctl status` shows that the stores work".to_owned()
+            "Try again once `forebay ctl status` shows that the stores are working".to_owned()
         }
         E::StillQuiesced(error) => {
             let first = advice(error, flags).map_or_else(String::new, |first| first + ". ");
             format!("{first}Try `forebay ctl resume` again")
         }
         E::VolumesHeld(_) => {
-            "Forebay tries again every second, and on `forebay ctl resume`. If the \
-                              NBD server of a store has ended the session, restart `forebay serve` \
-                              once that server is back"
+            "Forebay retries every second, and on `forebay ctl resume`. If a store's NBD server \
+             has closed the connection, restart `forebay serve` once that server is back"
                 .to_owned()
         }
         E::Shrunk { .. } => {
@@ -151,9 +150,9 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                               the data with --discard-dirty-data"
             .to_owned(),
         E::Epoch { .. } => format!(
-            "Restore the store and the flash tier that belong together, or format the flash tier \
-             with {format} (data that only the tier holds is lost; add --discard-dirty-data if it \
-             holds dirty data)"
+            "Restore a store and a flash tier that belong together, or format the flash tier with \
+             {format} (data that only the tier holds is lost; add --discard-dirty-data if it holds \
+             dirty data)"
         ),
         E::OlderStore { .. } => format!(
             "Restore the newer store; or use this copy: {drop_clean} writes the dirty blocks on \
@@ -271,7 +270,7 @@ fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String
         HeaderError::Impossible(_) => format!(
             "Use the version of forebay that wrote it; or, if the flash tier holds no newer data \
              or you no longer need that data, {format} --discard-dirty-data writes a new header \
-             and keeps the data of the store"
+             and keeps the store's data"
         ),
         HeaderError::Inside(_) => "Restore its previous size".to_owned(),
         HeaderError::Newer(_) => "Use a newer version of Forebay".to_owned(),
@@ -283,8 +282,8 @@ fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String
 fn of_log(error: &LogError, Flags { format, .. }: &Flags) -> Option<String> {
     Some(match error {
         LogError::NewerFormat { .. } => "Use a newer version of Forebay".to_owned(),
-        LogError::NoPlace { .. } => "Start with the memory size and the number of shards of the \
-                                     previous run, and destage first"
+        LogError::NoPlace { .. } => "First start with the memory size and number of shards of the \
+                                     previous run, and destage"
             .to_owned(),
         LogError::OtherLayout { .. } => "Set `layout` in [flash] back, or destage the dirty \
                                          blocks (`forebay flash recover`) and format the tier again"
@@ -360,7 +359,7 @@ mod tests {
             (header(HeaderError::Damaged), "--format writes a new header and keeps the data"),
             (
                 header(HeaderError::Impossible("layout")),
-                "--format --discard-dirty-data writes a new header and keeps the data of the store",
+                "--format --discard-dirty-data writes a new header and keeps the store's data",
             ),
             (header(HeaderError::Inside(1)), "Restore its previous size"),
             (header(HeaderError::Newer(9)), "Use a newer version of Forebay"),
@@ -380,29 +379,29 @@ mod tests {
             ),
             (
                 grown(true),
-                "Restore the old size, start the server with --drop-clean (the file's new \
-                 modification time makes the store look changed; the dirty blocks are written to \
-                 it) and stop it with --destage before you enlarge the store; or discard the newer \
+                "Restore the old size, start the server with --drop-clean (required because the \
+                 file's modification time has changed; this writes the dirty blocks to the store) \
+                 and stop it with --destage before you enlarge the store; or discard the newer \
                  data with --format --discard-dirty-data",
             ),
             (E::NoTail { volume: volume(), path: path() }, "restore the old size"),
             (
                 E::Changed { volume: volume(), path: path(), flash: path(), blocks: 3 },
-                "start with --drop-clean: this writes the dirty blocks to it and drops the clean \
-                 ones. Otherwise, first restore the previous contents, or start with --format \
+                "start with --drop-clean: this writes the dirty blocks to the store and drops the \
+                 clean ones. Otherwise, first restore the previous contents, or start with --format \
                  --discard-dirty-data to discard the dirty blocks",
             ),
             (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
             (
                 E::TwoHeaders { path: path() },
-                "the layout in the configuration says which header is the store's",
+                "the configured layout determines which header belongs to the store",
             ),
             (E::DirtyRelease { path: path() }, "or serve the store and stop with --destage"),
             (E::Quiesced, "First end the quiesce with `forebay ctl quiesce --resume`"),
             (E::QuiesceEnded, "run `forebay ctl quiesce` again"),
             (
                 E::NoAnswer { volumes: vec![volume()], seconds: 30 },
-                "once `forebay ctl status` shows that the stores work",
+                "once `forebay ctl status` shows that the stores are working",
             ),
             (
                 E::NotExtended(Box::new(E::FlashFailed)),
@@ -488,7 +487,7 @@ mod tests {
                 log(LogError::NewerFormat { found: 9, supported: 1 }),
                 "Use a newer version of Forebay",
             ),
-            (log(LogError::NoPlace { blocks: 1 }), "of the previous run, and destage first"),
+            (log(LogError::NoPlace { blocks: 1 }), "of the previous run, and destage"),
             (
                 log(LogError::OtherLayout { stored: 0, expected: 1 }),
                 "(`forebay flash recover`) and format the tier again",

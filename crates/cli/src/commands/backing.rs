@@ -129,7 +129,7 @@ fn without_header(error: EngineError) -> CliError {
     let what = match error {
         // A header copy beyond the end of the file counts as damaged.
         Damaged if is_short => {
-            format!("{} is too short for a Forebay header, and has none", path.display())
+            format!("{} is too short to contain a Forebay header", path.display())
         }
         Damaged | Impossible(_) => {
             format!("the Forebay header of {} cannot be read: {error}", path.display())
@@ -137,9 +137,9 @@ fn without_header(error: EngineError) -> CliError {
         _ => format!("{} has no Forebay header", path.display()),
     };
     CliError::failed(what).kept("all data; nothing was written").next(
-        "if the store has layout = \"none\", it never has a header: run `forebay flash info` on its \
-         flash tier (with the server stopped), which shows how many blocks are dirty. Otherwise, \
-         check that this is the device or file of the store",
+        "a store with layout = \"none\" has no header: with the server stopped, run `forebay flash \
+         info` on its flash tier to see how many blocks are dirty. For any other layout, check \
+         that this is the store's device or file",
     )
 }
 
@@ -214,8 +214,8 @@ fn emit_report(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
         writeln!(out, "dirty         {}", if report.dirty { "yes" } else { "no" })?;
         let contents = match (report.released, report.as_left) {
             (true, _) => "released: its blocks on flash are invalid",
-            (false, Some(true)) => "unchanged since Forebay last used them",
-            (false, Some(false)) => "changed since Forebay last used them",
+            (false, Some(true)) => "unchanged since Forebay last used the store",
+            (false, Some(false)) => "changed since Forebay last used the store",
             (false, None) => "unknown: the store is in use, or the last run did not stop cleanly",
         };
         writeln!(out, "contents      {contents}")?;

@@ -57,8 +57,8 @@ pub struct Args {
     /// Maximum length of a transition between two phases, in windows
     #[arg(long, value_name = "WINDOWS", default_value_t = 4, help_heading = "Model")]
     pub transition: u16,
-    /// Give no cache to a phase that has less than this fraction of its workload's accesses, such as
-    /// 0.05 or 5%
+    /// Give no cache space to phases with less than this fraction of their workload's accesses,
+    /// such as 0.05 or 5%
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, help_heading = "Model",
           value_parser = fraction)]
     pub duration_min: f64,
@@ -147,8 +147,7 @@ fn notes(answer: &Answer) -> Vec<String> {
         notes.push(format!("these workloads have no reads or writes: {}", empty.join(", ")));
     }
     if answer.is_untimed() {
-        let each =
-            "the traces have no timestamps, so each trace starts when the one before it ends";
+        let each = "the traces have no timestamps, so each trace starts when the previous one ends";
         notes.push(each.to_string());
     } else if let Some(lonely) = answer.lonely() {
         notes.push(format!(

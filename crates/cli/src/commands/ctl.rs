@@ -64,7 +64,7 @@ pub enum Action {
     Status {
         #[command(flatten)]
         server: ServerArgs,
-        /// Print JSON; this is also the default
+        /// Print JSON (the default)
         #[arg(long)]
         json: bool,
     },
@@ -225,10 +225,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             post(&server, &format!("/quiesce?for={seconds}"))?;
             let until = match limit.0.0 {
                 0 => String::new(),
-                _ => format!(", at the latest after {limit}"),
+                _ => format!(", for at most {limit}"),
             };
             ctx.note(format_args!(
-                "clients are paused; they continue after `forebay ctl quiesce --resume`{until}"
+                "clients are paused until `forebay ctl quiesce --resume`{until}"
             ));
             Ok(())
         }
@@ -269,8 +269,8 @@ fn already_destages(server: &Server) -> Option<String> {
     let begun = status["dirty"].as_str().filter(|&begun| begun != "keep")?;
     let pid = &status["pid"];
     Some(format!(
-        "the server is already stopping with --{begun}, so it destages its dirty data; with a flash \
-         tier, `kill {pid}` leaves what is still dirty on flash"
+        "the server is already stopping with --{begun}, so it destages its dirty data; with a \
+         flash tier, `kill {pid}` leaves the remaining dirty data on flash"
     ))
 }
 
@@ -278,28 +278,26 @@ fn already_destages(server: &Server) -> Option<String> {
 /// `None` if the request changes nothing, or takes effect at once.
 fn continues(action: &Action) -> Option<String> {
     Some(match action {
-        Action::Destage(_) => {
-            "the server continues to destage; only a stop of the server ends this".to_owned()
-        }
+        Action::Destage(_) => "the server keeps destaging; to end this, stop the server".to_owned(),
         Action::Quiesce { resume: false, .. } => {
-            "the server continues: it destages, then pauses clients. `forebay ctl quiesce --resume` \
-             ends this"
+            "the server keeps destaging, then pauses clients. To end this, run `forebay ctl \
+             quiesce --resume`"
                 .to_owned()
         }
         Action::Invalidate { volume, .. } => format!(
-            "the server continues: it destages, then drops the cached blocks of {volume}. To end \
-             this early, stop the server"
+            "the server keeps destaging, then drops the cached blocks of {volume}. To prevent \
+             this, stop the server"
         ),
         Action::Set { write_policy, .. } => format!(
-            "the server continues: the write policy becomes {write_policy} once nothing is dirty. \
-             To undo this, restore the previous policy with `forebay ctl set`"
+            "the server still changes the write policy to {write_policy} once nothing is dirty. To \
+             undo this, restore the previous policy with `forebay ctl set`"
         ),
         Action::Stop { no_wait: false, .. } => {
-            "the server continues to stop; this command only waited for it".to_owned()
+            "the server is still stopping; only this command has ended".to_owned()
         }
-        Action::Quiesce { resume: true, .. } => "the server still ends the quiesce".to_owned(),
+        Action::Quiesce { resume: true, .. } => "the server ends the quiesce anyway".to_owned(),
         Action::Resume(_) => {
-            "the server still ends a quiesce and retries the stores that have failed".to_owned()
+            "the server ends any quiesce and retries failed stores anyway".to_owned()
         }
         _ => return None,
     })

@@ -358,8 +358,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             CliError::usage(error).next(match args.traces.traces.len() {
                 1 => "use traces of several volumes, or use `forebay mrc --request-level`",
                 _ => {
-                    "use traces whose volumes have different names; volumes of the same name count \
-                     as one"
+                    "use traces whose volumes have different names; volumes with the same name \
+                     count as one"
                 }
             })
         }
@@ -368,8 +368,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let (traces, volumes) = (args.traces.traces.len(), workload.known.volumes.len());
     if traces > volumes {
         ctx.note(format_args!(
-            "{traces} traces have {volumes} volumes with reads or writes: volumes of the same name \
-             count as one (`forebay trace info` shows the names)"
+            "{traces} traces have {volumes} volumes with reads or writes: volumes with the same \
+             name count as one (`forebay trace info` shows the names)"
         ));
     }
     let answer = question.divide(&workload, ctx)?;

@@ -189,7 +189,7 @@ fn wear_max(text: &str) -> Result<WearMax, String> {
     match (text, text.parse::<f64>()) {
         ("none", _) => Ok(WearMax(None)),
         (_, Ok(times)) if times > 0.0 && times.is_finite() => Ok(WearMax(Some(times))),
-        _ => Err("write a number above 0, such as 1 for the rated endurance, or none".to_owned()),
+        _ => Err("use a number above 0, such as 1 for the rated endurance, or none".to_owned()),
     }
 }
 
@@ -362,7 +362,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     if args.study.is_some() {
         args.traces.check_rereadable(
-            ", and has no file name by which a resumed study could recognise it",
+            ", and has no file name, so a resumed study could not recognise it",
         )?;
     }
     let catalogue = match &args.devices {

@@ -37,8 +37,8 @@ fn in_words(cause: &str) -> Option<String> {
     // The largest values of the integer types stand for ranges without an upper end.
     let open = most >= i128::from(u32::MAX) - 1;
     Some(match open {
-        true => format!("{value} is too small: give a number of at least {least}"),
-        false => format!("{value} is out of range: give a number from {least} to {most}"),
+        true => format!("{value} is too small: the minimum is {least}"),
+        false => format!("{value} is out of range: use a number from {least} to {most}"),
     })
 }
 
@@ -49,13 +49,10 @@ mod tests {
     #[test]
     fn ranges_are_explained_in_words() {
         for (cause, words) in [
-            ("0 is not in 1..=4096", "0 is out of range: give a number from 1 to 4096"),
-            ("9 is not in 1..9", "9 is out of range: give a number from 1 to 8"),
-            (
-                "10 is not in 256..18446744073709551615",
-                "10 is too small: give a number of at least 256",
-            ),
-            ("0 is not in 1..=4294967295", "0 is too small: give a number of at least 1"),
+            ("0 is not in 1..=4096", "0 is out of range: use a number from 1 to 4096"),
+            ("9 is not in 1..9", "9 is out of range: use a number from 1 to 8"),
+            ("10 is not in 256..18446744073709551615", "10 is too small: the minimum is 256"),
+            ("0 is not in 1..=4294967295", "0 is too small: the minimum is 1"),
         ] {
             assert_eq!(in_words(cause).as_deref(), Some(words));
         }

@@ -148,7 +148,7 @@ fn check(args: &Args, question: &Question) -> Result<(), CliError> {
         ));
     }
     if let Some(target) = args.target_rate.filter(|target| *target >= args.rate) {
-        return usage(format!("--target-rate {target} is not less than --rate {}", args.rate));
+        return usage(format!("--target-rate {target} must be less than --rate {}", args.rate));
     }
     if args.samples > 1 && (args.best_of() > 1 || args.bits.len() > 1) {
         let what = "--samples writes several samples, but --best-of and several --bits keep only \

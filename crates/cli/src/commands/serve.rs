@@ -108,7 +108,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     // The reader may have closed the pipe (`| head -n 1`). Clients do not depend on this line.
     if let Err(error) = try_write_stdout(&line) {
         ctx.note(format_args!(
-            "serving, although the addresses could not be written to standard output: {error}"
+            "serving, but the addresses could not be written to standard output: {error}"
         ));
     }
     notify.ready(format_args!("serving {}", server.ready().exports.join(", ")));
@@ -127,8 +127,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         let goes_on = || signals.count() == 0 && server.stop_requested().is_none();
         match server.engine().end_overdue_quiesce_while(goes_on) {
             Ok(false) => {}
-            Ok(true) => ctx
-                .note("the quiesce reached its time limit and has ended; client requests continue"),
+            Ok(true) => ctx.note(
+                "the quiesce reached its time limit and has ended; client requests have \
+                 resumed",
+            ),
             Err(error) if of_engine.allows_overdue() => ctx.note(explain(&error)),
             Err(_) => {}
         }
@@ -239,8 +241,8 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     let recorded = match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
-            "{requests} requests arrived; {} has {kept} requests or parts of requests: those to \
-             the sampled regions ({} of all {} regions)",
+            "{requests} requests arrived; {} contains the {kept} requests and parts of requests \
+             that access the sampled regions ({} of all {} regions)",
             options.path.display(),
             percent(sample.rate),
             forebay_config::Size(4096 << sample.bits)

@@ -130,12 +130,12 @@ fn assume_flush(text: &str) -> Result<AssumeFlush, String> {
     }
     if let Ok(writes) = text.parse::<u64>() {
         let flush = AssumeFlush::EveryWrites(writes);
-        return if writes > 0 { Ok(flush) } else { Err("write a number above 0".to_owned()) };
+        return if writes > 0 { Ok(flush) } else { Err("use a number above 0".to_owned()) };
     }
     match text.parse::<TimeSpan>() {
         Ok(time) if time.nanos().0 > 0 => Ok(AssumeFlush::Every(time.nanos())),
-        Ok(_) => Err("write a time greater than 0".to_owned()),
-        Err(_) => Err("write none, a number of writes, or a time such as 5s".to_owned()),
+        Ok(_) => Err("use a time greater than 0".to_owned()),
+        Err(_) => Err("use none, a number of writes, or a time such as 5s".to_owned()),
     }
 }
 

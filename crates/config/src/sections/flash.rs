@@ -21,11 +21,11 @@ section! {
         /// How blocks are laid out. Unset means the layout with which the device was formatted, and `"slots"`
         /// for a new device.
         layout: Option<FlashLayout> = unset;
-        /// Size of a page, the unit in which flash is written and to which headers and data are aligned: a
-        /// power of two from 512 bytes to 64KiB. Unset means 4KiB in the log layout, and for a flash tier of
-        /// 2 TiB or more. In the slots layout with less than 2 TiB, unset means 512 bytes if the device can
-        /// write 512 bytes without rewriting the data next to them, and 4KiB otherwise. The simulator assumes
-        /// that the device can.
+        /// Size of a page, the unit in which flash is written and to which headers and data are
+        /// aligned: a power of two from 512 bytes to 64KiB. Unset means 4KiB in the log layout, and
+        /// for a flash tier of 2 TiB or more. In the slots layout with less than 2 TiB, unset means
+        /// 512 bytes if the device can write 512 bytes without rewriting adjacent data, and 4KiB
+        /// otherwise. The simulator assumes that the device can.
         page_size: Option<Size> = unset;
         /// Size of a region, which is filled, sealed and reclaimed as a unit: a power of two. Unset means
         /// 16MiB; if the device would then have fewer than 128 regions, they are smaller, down to 512KiB. In
@@ -34,17 +34,18 @@ section! {
         /// Number of regions that stay free, so that regions can be reclaimed even if the log is full of
         /// dirty blocks. The slots layout always keeps one region free.
         regions_reserved: u32 = 2;
-        /// In the log layout: which records of a region the log keeps when it reclaims the region. The log
-        /// rewrites these records at its head: at most half a region, and only while the log has free space.
-        /// Unset means `"frequency"`. In the slots layout: the replacement policy of the cells. For the
-        /// policy, a block is used when it leaves memory and when it is read from flash. Unset means `"lru"`.
+        /// In the log layout: which records of a region the log keeps when it reclaims the region.
+        /// The log rewrites these records at its head: at most half a region, and only while the
+        /// log has free space. Unset means `"frequency"`. In the slots layout: the replacement
+        /// policy of the cells. The policy counts a block as used when it leaves memory and when it
+        /// is read from flash. Unset means `"lru"`.
         replacement: Option<FlashReplacement> = unset;
         /// In the slots layout: parameters of the replacement policy, by name; parameters that are not listed
         /// keep their defaults.
         replacement_parameters: BTreeMap<String, u32> = {};
-        /// Number of reads from flash after which a block moves to memory: 1 to 255 in the log layout, 1 to
-        /// 31 in the slots layout. Until then, the block is read from flash each time and takes no frame in
-        /// memory.
+        /// Number of reads from flash after which a block moves to memory: 1 to 255 in the log
+        /// layout, 1 to 31 in the slots layout. Until then, the block is read from flash each time
+        /// and occupies no frame in memory.
         promote_after: u32 = 1;
         /// In the slots layout, under write-back and the relation `exclusive`: like `promote_after` (1 to
         /// 31), but for blocks whose record on flash is dirty. When such a block moves to memory, the record
@@ -72,12 +73,13 @@ section! {
         /// Size of an extent of a backing store, the unit of the activity log. Before a write bypasses flash
         /// and goes to the store, Forebay durably marks the write's extent in this log.
         activity_extent: Size = "8MiB";
-        /// Maximum number of extents that are marked at the same time: 1 to 7000 with pages of up to 4KiB,
-        /// and up to 32768 with larger pages. With more extents, scattered writes to the backing store need
-        /// fewer updates of the activity log, but the cache loses more in a crash: afterwards, it does not
-        /// trust clean blocks in marked extents. One sixteenth of the number is kept for volumes that have
-        /// few marked extents, so that their writes do not wait for a backing store that hangs and has all
-        /// others (with fewer than 16 extents, none is kept).
+        /// Maximum number of extents that are marked at the same time: 1 to 7000 with pages of up
+        /// to 4KiB, and up to 32768 with larger pages. With more extents, scattered writes to the
+        /// backing store need fewer updates of the activity log, but the cache loses more in a
+        /// crash: afterwards, it does not trust clean blocks in marked extents. One sixteenth of
+        /// the extents are reserved for volumes with few marked extents, so that their writes do
+        /// not wait if a hung backing store holds all the others (with fewer than 16 extents, none
+        /// are reserved).
         activity_extents: u32 = 1024;
         /// Slow the flash tier down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a
         /// device such as "san".

@@ -154,9 +154,9 @@ impl Etica {
 }
 
 section! {
-    /// Which requests bypass the cache. Blocks that the cache holds are never bypassed: reads hit them, and
-    /// writes do to them what they would do without a bypass. One exception: under write-back, a write that
-    /// bypasses the cache drops a clean block that is only in memory.
+    /// Which requests bypass the cache. Blocks that the cache holds are never bypassed: reads hit
+    /// them, and writes to them are handled as they would be without a bypass. One exception: under
+    /// write-back, a write that bypasses the cache drops a clean block that is only in memory.
     pub struct Bypass {
         /// A read that continues a sequential stream of at least this size is not cached. Unset means that no
         /// read bypasses the cache.

@@ -149,7 +149,7 @@ pub enum OpenError {
     /// The device does not exist. No file is created in its place.
     #[error(
         "there is no device {}; check its name, and that it is connected. Forebay does not create \
-         files in /dev, because they would be in memory", path.display()
+         files in /dev, because files there exist only in memory", path.display()
     )]
     NoDevice {
         /// Its name.
@@ -198,7 +198,7 @@ pub enum OpenError {
         block: u32,
     },
     /// `O_DIRECT` was required.
-    #[error("{}: O_DIRECT is required but not possible ({reason})", path.display())]
+    #[error("{}: O_DIRECT is required, but not available ({reason})", path.display())]
     NoDirectIo {
         /// The file or device.
         path: PathBuf,

@@ -119,7 +119,7 @@ impl FaultRates {
     /// If `fault` is not in [`Fault::OF_OPERATIONS`].
     pub fn with(mut self, fault: Fault, n: u32) -> FaultRates {
         let at = Fault::OF_OPERATIONS.iter().position(|&kind| kind == fault);
-        self.one_in[at.expect("a fault of operations")] = n;
+        self.one_in[at.expect("a fault that affects operations")] = n;
         self
     }
 

@@ -483,7 +483,7 @@ pub(super) fn shake_hands(
                 }
             }
             HandshakeEvent::StartTls | HandshakeEvent::Described(_) | HandshakeEvent::Listed(_) => {
-                return Err(nbd(ClientError::Protocol("a reply to no request")));
+                return Err(nbd(ClientError::Protocol("a reply that matches no request")));
             }
         }
     }

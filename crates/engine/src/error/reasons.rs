@@ -134,13 +134,13 @@ pub enum TierMismatch {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UncountedReason {
     /// Reading the tier failed.
-    #[error("it cannot be read to its end: {0}")]
+    #[error("it cannot be read completely: {0}")]
     Unread(LogError),
     /// The tier is damaged.
     #[error("some of its contents are lost")]
     Damaged,
     /// A store has seen a newer state of the tier.
-    #[error("it is an older copy, not the tier last used")]
+    #[error("it is an older copy of the tier that was last used")]
     OlderCopy,
 }
 

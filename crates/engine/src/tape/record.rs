@@ -106,7 +106,7 @@ impl TapeRecord {
             return Ok(None);
         }
         let bad = |what| TapeError::Damaged(index, what);
-        let token = |n| token(n).ok_or(bad("a token"));
+        let token = |n| token(n).ok_or(bad("an invalid token"));
         let mut brought = Vec::new();
         let call = match kind[0] {
             1 => {
@@ -117,14 +117,14 @@ impl TapeRecord {
             }
             2 => Call::Start(Nanos(read_u64(input)?), read_open(input, index)?),
             3 => {
-                let op = Op::from_u8(read_u8(input)?).ok_or(bad("an operation"))?;
+                let op = Op::from_u8(read_u8(input)?).ok_or(bad("an invalid operation"))?;
                 let (flags, volume) = (Flags(read_u8(input)?), Volume(read_u32(input)?));
                 let (time, id) = (Nanos(read_u64(input)?), RequestId(read_u64(input)?));
                 let (offset, length) = (read_u64(input)?, read_u64(input)?);
                 Call::Request(id, Request { time, volume, op, flags, offset, length })
             }
             4 => {
-                let outcome = outcome_of(read_u8(input)?).ok_or(bad("an outcome"))?;
+                let outcome = outcome_of(read_u8(input)?).ok_or(bad("an invalid outcome"))?;
                 let (now, token) = (Nanos(read_u64(input)?), token(read_u64(input)?)?);
                 let count = read_u32(input)?;
                 for _ in 0..count {
@@ -132,7 +132,7 @@ impl TapeRecord {
                     let length = u64::from(read_u32(input)?);
                     let mut bytes = Vec::new();
                     if input.by_ref().take(length).read_to_end(&mut bytes)? as u64 != length {
-                        return Err(bad("metadata cut short"));
+                        return Err(bad("truncated metadata"));
                     }
                     brought.push((buffer, offset, bytes));
                 }
@@ -150,14 +150,15 @@ impl TapeRecord {
                 let mut reports = Vec::new();
                 for _ in 0..count {
                     let (volume, outcome) = (Volume(read_u32(input)?), read_u8(input)?);
-                    let outcome = outcome_of(outcome).ok_or(bad("the outcome of a stamp"))?;
+                    let outcome =
+                        outcome_of(outcome).ok_or(bad("an invalid outcome of a stamp"))?;
                     let number = StampNumber(read_u64(input)?);
                     reports.push(StampReport { volume, result: outcome.map(|()| number) });
                 }
                 Call::Stamped(now, reports)
             }
             9 => return Ok(Some(TapeRecord::Mark(read_u64(input)?, read_u64(input)?))),
-            _ => return Err(bad("an unknown kind")),
+            _ => return Err(bad("an unknown kind of record")),
         };
         Ok(Some(TapeRecord::Call(call, brought)))
     }
@@ -317,12 +318,12 @@ fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
         return Ok(Open::Recover { changed, drop_clean, stores });
     }
     let uuid = TierId::from_bytes(read_array(input)?);
-    let uuid = uuid.ok_or(TapeError::Damaged(index, "the UUID of a flash tier"))?;
+    let uuid = uuid.ok_or(TapeError::Damaged(index, "an invalid UUID of a flash tier"))?;
     let mut bindings = Vec::new();
     for _ in 0..read_u32(input)? {
         let volume = Volume(read_u32(input)?);
         if volume.0 > u16::MAX.into() {
-            return Err(TapeError::Damaged(index, "a binding"));
+            return Err(TapeError::Damaged(index, "an invalid binding"));
         }
         let (uuid, generation) = (StoreId::new(read_array(input)?), read_u64(input)?);
         bindings.push(Binding::new(volume, uuid, generation));

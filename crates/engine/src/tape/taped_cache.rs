@@ -84,7 +84,7 @@ impl TapedCache {
     // ---- reads without calls: no tape has them ----
 
     pub fn publish(&mut self, volume: Volume, offset: u64) -> Option<(u64, Frame)> {
-        debug_assert!(!self.is_taped(), "a tape lacks the reads of what is published");
+        debug_assert!(!self.is_taped(), "a tape cannot record reads of published blocks");
         self.cache.publish(volume, offset)
     }
 
@@ -94,7 +94,7 @@ impl TapedCache {
     }
 
     pub fn note_hit(&mut self, now: Nanos, volume: Volume, offset: u64, length: u64) {
-        debug_assert!(!self.is_taped(), "a tape lacks the reads of what is published");
+        debug_assert!(!self.is_taped(), "a tape cannot record reads of published blocks");
         self.cache.note_hit(now, volume, offset, length);
     }
 

@@ -53,7 +53,7 @@ impl fmt::Display for FormatError {
             FormatError::Checksum => f.write_str("the checksum does not match"),
             FormatError::Version(v) => write!(f, "version {v} is newer than {VERSION}"),
             FormatError::Foreign => f.write_str("it belongs to another log"),
-            FormatError::Misplaced => f.write_str("it was written for another location"),
+            FormatError::Misplaced => f.write_str("it belongs at another location"),
             FormatError::Invalid(what) => write!(f, "invalid {what}"),
         }
     }

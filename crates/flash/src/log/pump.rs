@@ -32,7 +32,7 @@ impl Log {
             LogOperation::Batch { batch } | LogOperation::Cells { batch, .. } => {
                 self.batch_written(usize::from(batch), result);
             }
-            LogOperation::Checksum { .. } => panic!("a checksum is not of a device"),
+            LogOperation::Checksum { .. } => panic!("a checksum is not a device operation"),
             LogOperation::Sync => self.sync_done(result),
             LogOperation::Superblock => self.superblock_written(result),
             LogOperation::Directory => self.directory_written(result),

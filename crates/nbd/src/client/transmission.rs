@@ -319,7 +319,7 @@ impl Transmission {
             (SIMPLE_REPLY_MAGIC, ReplyStyle::Simple | ReplyStyle::Structured) => ReplyStyle::Simple,
             (STRUCTURED_REPLY_MAGIC, ReplyStyle::Structured) => ReplyStyle::Structured,
             (EXTENDED_REPLY_MAGIC, ReplyStyle::Extended) => ReplyStyle::Extended,
-            _ => return Err("a reply of a kind that was not negotiated"),
+            _ => return Err("a kind of reply that was not negotiated"),
         };
         let mut parse = || match style {
             ReplyStyle::Simple => {
@@ -356,7 +356,7 @@ impl Transmission {
         }
         let error = ErrorCode::from_number(u32::try_from(header.value).unwrap_or(u32::MAX));
         if structured && request.command == Command::BlockStatus && error.is_none() {
-            return Err("a simple reply to a block status");
+            return Err("a simple reply to a block status request");
         }
         let slot = &mut self.slots[at.slot as usize];
         slot.error = error;
@@ -424,12 +424,13 @@ impl Transmission {
                 let Some(skip) = rest.filter(|_| !too_long) else {
                     return Err("an error chunk of the wrong length");
                 };
-                let code = ErrorCode::from_number(code).ok_or("an error chunk without an error")?;
+                let code =
+                    ErrorCode::from_number(code).ok_or("an error chunk without an error code")?;
                 let slot = &mut self.slots[at.slot as usize];
                 slot.error.get_or_insert(code);
                 slot.errors += 1;
                 if slot.errors > ERRORS_MAX {
-                    return Err("a reply of too many errors");
+                    return Err("a reply with too many errors");
                 }
                 self.message.clear();
                 self.state = State::Message { length: text, skip, chunk: at };
@@ -475,12 +476,12 @@ impl Transmission {
         if extended {
             let Some(count) = fields.u32() else { return Ok(false) };
             if u64::from(count) * entry != list {
-                return Err("a block status whose count is wrong");
+                return Err("a block status with a wrong number of extents");
             }
         }
         let slot = &mut self.slots[at.slot as usize];
         if Some(context) != self.context || slot.extents > 0 {
-            return Err("a block status of another context, or a repeated one");
+            return Err("a block status for another context, or a duplicate");
         }
         self.state = State::Extents { left: list, chunk: at };
         Ok(true)

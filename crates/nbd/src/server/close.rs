@@ -31,11 +31,11 @@ pub enum CloseReason {
     #[error("the client set flags that were not offered: {0:#010x}")]
     ClientFlags(u32),
     /// An option other than EXPORT_NAME from a client that does not speak fixed newstyle.
-    #[error("the client sent options without speaking the fixed newstyle handshake")]
+    #[error("the client sent options without negotiating the fixed newstyle handshake")]
     NotFixedNewstyle,
     /// NBD_OPT_EXPORT_NAME for an export that does not exist or that the client may not use this
     /// way; the option has no error reply.
-    #[error("the client cannot use the export that it named")]
+    #[error("the client named an export that it cannot use")]
     ExportRefused,
     /// NBD_OPT_EXPORT_NAME after extended headers were agreed on.
     #[error("the client used NBD_OPT_EXPORT_NAME with extended headers")]

@@ -469,7 +469,7 @@ fn refusal(answer: u32) -> &'static str {
     match answer {
         rep::ERR_UNSUP => "this server does not support this option",
         rep::ERR_POLICY => "this server is configured not to allow this option",
-        rep::ERR_INVALID => "this option is malformed or out of place",
+        rep::ERR_INVALID => "this option is malformed, or not allowed at this point",
         rep::ERR_TLS_REQD => "TLS must be started first",
         rep::ERR_UNKNOWN => "there is no such export",
         rep::ERR_SHUTDOWN => "the server is shutting down",

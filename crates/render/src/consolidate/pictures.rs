@@ -22,7 +22,7 @@ pub fn sections(document: &Document) -> Vec<Section> {
     first = first.table(workload_table(document));
     first = little_gain(document).into_iter().fold(first, Section::text);
     let mut phases = Section::new("Phases").text(
-        "A workload changes its behaviour over time. Each line shows a phase from its start to its \
+        "A workload's behaviour changes over time. Each line shows a phase from its start to its \
          end, at the cache size that the phase needs. Phases nested in another phase are drawn in \
          the next colour. A phase that needs only one block reuses no data.",
     );

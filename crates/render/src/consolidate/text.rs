@@ -99,8 +99,8 @@ fn of_phases(answer: &Answer) -> String {
     match names.as_slice() {
         [] => String::new(),
         names => format!(
-            "accesses are counted over the whole workload; all other figures are for the phase \
-             that the cache is sized for, which is only a part of {}\n",
+            "accesses are counted over the whole workload; all other figures describe the phase \
+             for which the cache is sized, which is only part of {}\n",
             names.join(", ")
         ),
     }
@@ -111,7 +111,7 @@ fn misses(answer: &Answer) -> String {
     let c = &answer.consolidation;
     let needs = match answer.marginal {
         true => "in a cache of its ERSS",
-        false => "in a cache of its need",
+        false => "in the cache it needs",
     };
     let cache = size(answer, answer.size_blocks);
     Table::from_items(answer.workloads.iter().enumerate())

@@ -24,7 +24,7 @@ pub enum OverviewError {
         error: serde_json::Error,
     },
     /// A document lacks fields that its command writes today.
-    #[error("{label} is not a complete document of {command} ({error})")]
+    #[error("{label} is not a complete document from {command} ({error})")]
     Incomplete {
         /// Label of the document.
         label: String,

@@ -84,8 +84,8 @@ fn chart(plan: &Value, name: &str, combination: &[String]) -> forebay_report::Fi
         });
     }
     chart.figure().caption(
-        "The best sizes for the combination that is fastest at the most budgets, compared with the \
-         single tier that costs the same.",
+        "The best sizes for the combination that is fastest for the most budgets, compared with a \
+         single tier of the same cost.",
     )
 }
 

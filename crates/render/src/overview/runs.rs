@@ -11,9 +11,10 @@ const QUANTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999), ("max", 1.0)];
 
 /// Caption for charts that compare latencies.
-const MEASURED_FROM: &str = "Each curve says what its latencies are measured from. In a simulation or a server, a \
-                             request arrives when it is due. In a replay, it may be sent late: a latency from \
-                             sending leaves out this delay, so do not compare it with one from arrival.";
+const MEASURED_FROM: &str = "Each curve's label says where its latencies start. In a simulation or \
+                             a server, a request arrives when it is due. In a replay, it may be \
+                             sent late: latencies from sending exclude this delay, so do not \
+                             compare them with latencies from arrival.";
 
 /// One section for all runs; empty if there are none.
 pub fn sections(runs: &[Document]) -> Vec<Section> {

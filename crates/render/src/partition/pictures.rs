@@ -111,7 +111,7 @@ pub fn why(volumes: &[VolumeCurves], by_flash: bool) -> Section {
 
 /// Miss ratios by size, with the share of each volume marked.
 fn miss_ratios(group: &[VolumeCurves]) -> Figure {
-    let lines = Lines::new("Miss ratio by size of the share, by request")
+    let lines = Lines::new("Request miss ratio by size of the share")
         .x(Axis::new("memory and flash", Unit::Bytes))
         .y(Axis::new("miss ratio", Unit::Fraction).from_zero());
     curves(lines, group, |v| &v.miss_ratios, |v| (v.share_bytes, v.miss_ratio))

@@ -192,8 +192,8 @@ impl Division<'_> {
         }
         said.extend(self.overload().map(|overload| {
             format!(
-                "overloaded: at the simulated times, requests of {} wait for over a second on \
-                 average, so latencies measure the length of the queue",
+                "overloaded: at the simulated request rate, requests of {} wait for over a second \
+                 on average, so latencies measure the length of the queue",
                 overload.volumes.join(", ")
             )
         }));

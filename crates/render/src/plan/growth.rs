@@ -166,13 +166,13 @@ fn verdict(g: &Growth) -> String {
     };
     text += &match g.price_ratio_needed {
         Some(needed) => format!(
-            " A byte of {first} costs {:.2} times as much as a byte of {second}; adding is the \
+            " A byte of {first} costs {:.2} times as much as a byte of {second}; adding it is the \
              better use of the money if this ratio is {needed:.2} or more.",
             g.price_ratio
         ),
-        None => {
-            format!(" Even if {second} cost nothing, no size of it would gain as much as growing.")
-        }
+        None => format!(
+            " Even if {second} were free, no amount of it would gain as much as more {first}."
+        ),
     };
     if let Some(used) = g.add.endurance_used.filter(|&used| used > 1.0 && g.better == Way::Add) {
         text += &format!(

@@ -166,8 +166,8 @@ impl Choices<'_> {
             });
         }
         chart.figure().caption(format!(
-            "The best sizes for the combination that is fastest at the most budgets. Budgets go up \
-             to the price of holding all data in DRAM ({}).",
+            "The best sizes for the combination that is fastest for the most budgets. Budgets go \
+             up to the price of holding all data in DRAM ({}).",
             Unit::Dollars.show(self.answer.basis.full_usd)
         ))
     }

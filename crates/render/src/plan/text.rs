@@ -232,8 +232,8 @@ impl Choices<'_> {
             match judged(plan) {
                 0 => String::new(),
                 n => format!(
-                    "; the first {} {}, marked *, and so are their single tiers (a p99 marked * is \
-                     taken over requests; all others, over block accesses)",
+                    "; the first {} {}, marked *, as are their single tiers (a p99 marked * is \
+                     that of requests; every other p99 is that of block accesses)",
                     if n == 1 { "choice".to_owned() } else { format!("{n} choices") },
                     self.how_judged()
                 ),
@@ -303,7 +303,8 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
         facts.push(("flash wear limit".into(), text));
     }
     if (options.flash_writes - 1.0).abs() > 1e-9 {
-        let text = format!("{} of what the formulas predict", percent(options.flash_writes));
+        let text =
+            format!("{} of the amount that the formulas predict", percent(options.flash_writes));
         facts.push(("flash writes".into(), text));
     }
     if options.cost.metadata != Metadata::default() {
@@ -435,8 +436,8 @@ pub fn advice(choice: &Choice) -> Option<String> {
             let verdict = if b.second_tier_is_cheaper { "cheaper" } else { "more expensive" };
             format!(
                 "{first} alone would need {} to be as fast as the first choice. The {what} {is} \
-                 {verdict}: a byte of {first} costs {:.2} times as much as a byte of {one}, and \
-                 the two solutions would cost the same if it cost {:.2} times as much.",
+                 {verdict}: a byte of {first} costs {:.2} times as much as a byte of {one}; at \
+                 {:.2} times as much, the two solutions would cost the same.",
                 Unit::Bytes.show(b.single_tier_bytes as f64),
                 b.price_ratio,
                 b.price_ratio_needed

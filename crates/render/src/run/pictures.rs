@@ -41,7 +41,7 @@ pub fn devices(components: &Components) -> Option<Figure> {
     let figure = named.iter().fold(Percentiles::new("Latency of each device"), |figure, (n, c)| {
         figure.series(n, c.latency.quantiles())
     });
-    let caption = "From the cache's request for an operation to the end of the operation, \
+    let caption = "Measured from the cache's request for an operation to the end of the operation, \
                    including waits. Hits in memory need no operation.";
     (!named.is_empty()).then(|| figure.figure().caption(caption))
 }

@@ -107,7 +107,7 @@ const HITS: Parameter = Parameter {
     default: 2,
     min: 1,
     max: 255,
-    meaning: "number of accesses, including the current one, that a block needs to enter",
+    meaning: "number of accesses, including the current one, that a block needs to enter flash",
 };
 
 const MOST_HITS: Parameter = Parameter {
@@ -116,7 +116,7 @@ const MOST_HITS: Parameter = Parameter {
     default: 16,
     min: 1,
     max: 255,
-    meaning: "maximum number of accesses that the policy requires before a block enters",
+    meaning: "maximum number of accesses that the policy requires before a block enters flash",
 };
 
 const HISTORY: Parameter = Parameter {
@@ -135,7 +135,7 @@ const TOP: Parameter = Parameter {
     default: 50,
     min: 1,
     max: 100,
-    meaning: "maximum share of the recently used blocks that may enter, the most used first",
+    meaning: "maximum share of the recently used blocks that may enter flash, most used first",
 };
 
 const PROBABILITY: Parameter = Parameter {
@@ -144,7 +144,7 @@ const PROBABILITY: Parameter = Parameter {
     default: 500_000,
     min: 0,
     max: 1_000_000,
-    meaning: "probability that a block enters",
+    meaning: "probability that a block enters flash",
 };
 
 const WRITES_PER_DAY: Parameter = Parameter {

@@ -314,7 +314,7 @@ impl Table {
     fn enter(&mut self, io: Io) -> u32 {
         if matches!(io.op, Op::Read | Op::Write) {
             let room = io.buffer.as_ref().map_or(0, |b| b.len() as u64);
-            assert!(room >= io.length, "a request without enough memory");
+            assert!(room >= io.length, "the buffer of the request is too small");
         }
         match self.free.pop() {
             Some(index) => {

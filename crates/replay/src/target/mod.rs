@@ -124,7 +124,7 @@ pub trait Target {
 pub struct TargetInfo {
     /// `block`, `nbd` or `engine`.
     pub kind: &'static str,
-    /// How the target is reached: the I/O backend, or the number of connections and the kind of replies.
+    /// How the target is accessed: the I/O backend, or the number of connections and the kind of replies.
     pub via: String,
     /// Volumes of the target.
     pub volumes: Vec<TargetVolume>,

@@ -38,7 +38,7 @@ pub enum ClientError {
     },
     /// Something else than the control of a server answers on the address.
     #[error(
-        "{address} is not the control address of a server{}; use the address of `control` in \
+        "{address} is not the control address of a server{}; use the address set as `control` in \
          [serve]",
         if *nbd { ": clients use it for NBD" } else { "" }
     )]

@@ -96,14 +96,14 @@ const SINGLE: [Single; 33] = [
         "NBD connections that are waiting for memory",
         |s| s.nbd.request_memory.waiting as f64,
     ),
-    ("forebay_dirty_bytes", "gauge", "Size of the dirty blocks of all volumes", |s| {
+    ("forebay_dirty_bytes", "gauge", "Total size of the dirty blocks", |s| {
         s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64
     }),
     ("forebay_block_bytes", "gauge", "Block size", |s| s.cache.tiers.block_bytes as f64),
     ("forebay_dram_bytes", "gauge", "Current limit on the memory for cached blocks", |s| {
         f64::from(s.cache.tiers.dram_blocks) * s.cache.tiers.block_bytes as f64
     }),
-    ("forebay_metadata_bytes", "gauge", "Memory for bookkeeping", |s| {
+    ("forebay_metadata_bytes", "gauge", "Memory used for cache metadata", |s| {
         s.cache.tiers.metadata_bytes as f64
     }),
     ("forebay_demoted_blocks_total", "counter", "Clean blocks moved from memory to flash", |s| {
@@ -157,10 +157,10 @@ const SINGLE: [Single; 33] = [
     ("forebay_device_errors_total", "counter", "Device operations that failed", |s| {
         s.cache.devices.errors as f64
     }),
-    ("forebay_flash_corrupt_total", "counter", "Reads from flash with a wrong checksum", |s| {
+    ("forebay_flash_corrupt_total", "counter", "Flash reads that failed their checksum", |s| {
         s.cache.events.flash_corrupt as f64
     }),
-    ("forebay_flash_bytes", "gauge", "Capacity of flash for blocks", |s| {
+    ("forebay_flash_bytes", "gauge", "Flash capacity available for blocks", |s| {
         s.cache.tiers.flash_bytes as f64
     }),
     ("forebay_flash_written_bytes_total", "counter", "Bytes written to flash", |s| {
@@ -169,13 +169,11 @@ const SINGLE: [Single; 33] = [
     ("forebay_flash_payload_bytes_total", "counter", "Bytes of block data written to flash", |s| {
         s.cache.flash.map_or(0.0, |flash| flash.payload_bytes as f64)
     }),
-    ("forebay_flash_regions", "gauge", "Regions of the log", |s| {
-        f64::from(s.cache.tiers.flash_regions)
-    }),
-    ("forebay_flash_regions_free", "gauge", "Free regions of the log", |s| {
+    ("forebay_flash_regions", "gauge", "Log regions", |s| f64::from(s.cache.tiers.flash_regions)),
+    ("forebay_flash_regions_free", "gauge", "Free log regions", |s| {
         f64::from(s.cache.tiers.flash_regions_free)
     }),
-    ("forebay_flash_regions_reclaimed_total", "counter", "Regions of the log reclaimed", |s| {
+    ("forebay_flash_regions_reclaimed_total", "counter", "Log regions reclaimed", |s| {
         s.cache.flash.map_or(0.0, |flash| flash.regions_reclaimed as f64)
     }),
     ("forebay_recorded_requests_total", "counter", "Requests recorded", |s| {
@@ -232,8 +230,7 @@ pub(super) fn metrics(server: &ServerStatus) -> String {
         }
     }
     let name = "forebay_device_latency_seconds";
-    let help = "Time from the cache's request for a device operation to the completion of the \
-                operation";
+    let help = "Time from when the cache requests a device operation until it completes";
     head(&mut page, name, "histogram", help);
     operations(&mut page, name, "device=\"flash\"", &status.flash_operations);
     for volume in &status.volumes {
@@ -283,15 +280,15 @@ fn failures(page: &mut String, server: &ServerStatus) {
         ),
         (
             "forebay_write_policy_failed",
-            "Whether the configured write policy could not take effect",
+            "Whether the server failed to adopt the configured write policy at startup",
             status.write_policy_failure.is_some(),
         ),
         (
             "forebay_recording",
-            "Whether the requests of clients are being recorded",
+            "Whether client requests are being recorded",
             recording.is_some() && !recording_failed,
         ),
-        ("forebay_recording_failed", "Whether the recording has failed", recording_failed),
+        ("forebay_recording_failed", "Whether recording has failed", recording_failed),
     ] {
         head(page, name, "gauge", help);
         line(page, format_args!("{name} {}", u8::from(holds)));

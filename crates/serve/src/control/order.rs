@@ -105,7 +105,10 @@ pub(super) fn stop(query: &str) -> Result<StopOrder, Answer> {
 /// The name of the volume of `/invalidate`: `volume=NAME`.
 pub(super) fn invalidate(query: &str) -> Result<Cow<'_, str>, Answer> {
     let [("volume", name)] = pairs(query).collect::<Vec<_>>()[..] else {
-        return Err(Answer::error(400, "set the parameter that names the volume"));
+        return Err(Answer::error(
+            400,
+            "name the volume in the parameter `volume`, and set no other parameter",
+        ));
     };
     let name = percent_decode_str(name).decode_utf8();
     name.map_err(|_| Answer::error(400, "the name of the volume is not UTF-8"))

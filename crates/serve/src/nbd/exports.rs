@@ -28,7 +28,7 @@ pub(crate) fn exports(engine: &Engine) -> Vec<ExportInfo> {
         .map(|volume| {
             let mut export = ExportInfo::new(volume.volume, volume.name.clone(), volume.size_bytes);
             export.block_sizes = sizes.unwrap_or(BlockSizes::DEFAULT);
-            export.description = "a forebay cache".to_owned();
+            export.description = "a Forebay cache".to_owned();
             export.features = F::SEND_FLUSH | F::SEND_FUA | F::SEND_CACHE | F::CAN_MULTI_CONN;
             export.features = if volume.read_only {
                 export.features | F::READ_ONLY

@@ -19,7 +19,7 @@ pub struct ContentUse {
     pub distinct: ByOp<u64>,
     /// Writes of content that was read or written before, at any address.
     pub rewritten: u64,
-    /// Blocks whose content is known at the end of the trace; that of trimmed blocks is not.
+    /// Blocks whose content is known at the end of the trace; the content of trimmed blocks is unknown.
     pub blocks_at_end: u64,
     /// Number of distinct contents of those blocks.
     pub contents_at_end: u64,

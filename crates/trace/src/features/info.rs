@@ -54,7 +54,7 @@ pub struct TraceInfo {
     /// For a sample, how closely it matches the whole trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleUse>,
-    /// Skipped bad lines or records.
+    /// Bad lines or records that were skipped.
     pub bad_lines: u64,
     /// Requests with an earlier timestamp than the request before them.
     pub out_of_order: u64,

@@ -103,7 +103,7 @@ pub(crate) fn detect(source: &Source) -> Result<&'static Format> {
         return Err(match source.path.extension().is_some_and(|ext| ext == "partial") {
             true => source.error(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "it is empty: nothing was saved in it, so nothing can be recovered",
+                "it is empty: nothing was saved, so nothing can be recovered",
             )),
             false => TraceError::Empty { path: source.path.clone() },
         });

@@ -53,8 +53,7 @@ pub fn create(path: &Path, format: Option<&str>) -> Result<Box<dyn TraceWriter>>
         }
         None => by_extension(path).ok_or_else(|| {
             TraceError::Options(format!(
-                "{}: the extension of this file name does not select a format that can be written; \
-                 those that do are {}",
+                "{}: this file name extension does not select an output format; use one of {}",
                 path.display(),
                 extensions()
             ))
@@ -64,7 +63,7 @@ pub fn create(path: &Path, format: Option<&str>) -> Result<Box<dyn TraceWriter>>
     let found = WRITTEN.iter().find(|(n, ..)| n.eq_ignore_ascii_case(name)).map(|(name, ..)| *name);
     if let (true, Some(binary @ ("parquet" | "oracleGeneral"))) = (is_stdout, found) {
         return Err(TraceError::Options(format!(
-            "{binary} can go only to a file, not to standard output, which accepts csv and iolog"
+            "{binary} can be written only to a file; standard output accepts only csv and iolog"
         )));
     }
     Ok(match found {

@@ -48,7 +48,7 @@ impl Writer {
     fn record(&mut self, r: &Request, address: u64, size: u64) -> Result<()> {
         let cannot = |what: &str| {
             TraceError::Options(format!(
-                "{}: oracleGeneral cannot hold a request {what}",
+                "{}: oracleGeneral cannot represent a request {what}",
                 self.file.path().display()
             ))
         };

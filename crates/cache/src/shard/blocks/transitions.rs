@@ -222,14 +222,11 @@ impl Blocks {
     ) {
         if let Some(position) = from {
             self.regions.count_dirty(region_of(context, position), false);
-            context.volumes[volume].owed -= 1;
         }
         if let Some(position) = to {
             self.regions.count_dirty(region_of(context, position), true);
-            context.volumes[volume].owed += 1;
         }
-        let owed = context.volumes[volume].owed;
-        context.volumes.shares.note_dirty(volume, owed);
+        context.volumes.note_owed(volume, from.is_some(), to.is_some());
     }
 
     /// Adds the block to its volume's dirty list as the newest, unless it is in a list.

@@ -148,7 +148,7 @@ pub struct Args {
 /// Parses the maximum number of points of a curve.
 fn points(text: &str) -> Result<usize, String> {
     let points = text.parse().ok().filter(|points| *points >= 2);
-    points.ok_or_else(|| "write a number of 2 or more: a curve has at least two points".to_owned())
+    points.ok_or_else(|| "use 2 or more: a curve has at least two points".to_owned())
 }
 
 impl Args {

@@ -119,7 +119,10 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
         found.resize(file.of, None);
         let place = file.slice.checked_sub(1).and_then(|place| found.get_mut(place));
         let Some(place) = place else {
-            return Err(wrong(format!("the slice number in {name} is not from 1 to {}", file.of)));
+            return Err(wrong(format!(
+                "the slice number in {name} is not between 1 and {}",
+                file.of
+            )));
         };
         if place.replace(file.counted).is_some() {
             return Err(wrong(format!(

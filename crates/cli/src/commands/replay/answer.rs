@@ -131,7 +131,7 @@ fn wrong(verify: &VerifyResult, unread: Option<&ReplayError>) -> Option<CliError
             Some(error) => error.to_string(),
             None if verify.failed_reads > 0 => format!("{failed} failed"),
             None => {
-                let kept = "the report, although part of the data was not read back";
+                let kept = "the report, but part of the written data was not read back";
                 return Some(CliError::interrupted().kept(kept));
             }
         };

@@ -226,8 +226,8 @@ impl Opened {
         let first = NbdTarget::open(&options, clock)?;
         for export in first.held_back() {
             ctx.note(format_args!(
-                "{export}: using one connection, because the server does not promise that a flush \
-                 covers other connections"
+                "{export}: using one connection, because the server does not guarantee that a \
+                 flush covers other connections"
             ));
         }
         let info = first.info();
