@@ -61,6 +61,7 @@ mod status;
 mod stop;
 mod store;
 mod store_head;
+mod store_notes;
 mod store_plan;
 mod table;
 pub mod tape;

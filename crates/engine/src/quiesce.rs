@@ -26,9 +26,8 @@ use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 
 use forebay_block::{PerVolume, Volume};
-use forebay_cache::{Notice, Order};
-use forebay_effect::{IoError, Outcome};
-use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
+use forebay_effect::IoError;
+use forebay_flash::{SEAL_BYTES, Sealed};
 
 use crate::backing_stores::LockedStores;
 use crate::client_holds::{ClientHolds, HeldBack, Resumed};
@@ -144,12 +143,12 @@ impl Engine {
         };
         // The limit holds even if the quiesce fails and cannot end now. (One beyond what the clock can say is none.)
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        self.change_holds(|holds| {
-            holds.limit_quiesce(until);
-            match extended {
-                // A resume that was ordered before this still ends the earlier quiesce.
-                Some(former) if quiesced.is_err() => holds.date_quiesce(former.resumes),
-                _ => holds.mark_quiesce(quiesced.is_ok()),
+        self.change_holds(|holds| match extended {
+            // The earlier quiesce keeps its limit, and a resume that was ordered before this still ends it.
+            Some(former) if quiesced.is_err() => holds.date_quiesce(former.resumes),
+            _ => {
+                holds.limit_quiesce(until);
+                holds.mark_quiesce(quiesced.is_ok());
             }
         });
         if quiesced.is_err() && extended.is_none() {
@@ -241,8 +240,8 @@ impl Engine {
         Ok(quiesced)
     }
 
-    /// Lets requests continue after a [`quiesce`](Engine::quiesce), and says whether there was one. If other programs have changed a
-    /// store meanwhile, this first drops the cached data of its volume, and
+    /// Lets requests continue after a [`quiesce`](Engine::quiesce), and says whether there was one. If other programs
+    /// have changed a store meanwhile, this first drops the cached data of its volume, and
     /// [`faults`](Engine::faults) says so. A quiesce that is still on its way, or waits for another order, ends with an
     /// error.
     ///
@@ -328,14 +327,14 @@ impl Engine {
         goes_on: &dyn Fn() -> bool,
     ) -> BTreeMap<Volume, String> {
         let held = self.shared.lock().holds().noted().keys().copied().collect::<Vec<_>>();
-        let undropped = orders.undropped.clone();
         let (held, mut noted) = match self.drop_changed(orders, goes_on) {
             Ok(_) => (held, BTreeMap::new()),
             // What is cached of them may be out of date.
-            Err(error) => (
-                held.into_iter().filter(|volume| !undropped.contains(volume)).collect(),
-                undropped.into_iter().map(|volume| (volume, error.to_string())).collect(),
-            ),
+            Err(error) => {
+                let (undropped, held): (Vec<Volume>, Vec<Volume>) =
+                    held.into_iter().partition(|volume| orders.undropped.contains(volume));
+                (held, undropped.into_iter().map(|volume| (volume, error.to_string())).collect())
+            }
         };
         noted.append(&mut self.withdraw_from_headers(orders, &held, goes_on));
         noted
@@ -360,7 +359,8 @@ impl Engine {
     }
 
     /// Drops the cached data of volumes whose stores are not as they were noted, and returns these volumes. The data is
-    /// clean. After the end of a quiesce, this concerns only volumes of which something could not be dropped.
+    /// clean. After the end of a quiesce, this concerns only volumes of which something could not be dropped. If this
+    /// fails, nothing is dropped, and the volumes are in `orders.undropped`.
     fn drop_changed(
         &self,
         orders: &mut Orders,
@@ -386,7 +386,12 @@ impl Engine {
         if dropped.is_empty() {
             return Ok(dropped);
         }
-        self.drop_noted(orders, &dropped).inspect_err(|_| orders.undropped = dropped.clone())?;
+        if let Err(error) = self.drop_noted(orders, &dropped) {
+            // (Others may be held that could not be dropped before. They stay among these.)
+            let new = dropped.into_iter().filter(|v| !orders.undropped.contains(v));
+            orders.undropped.extend(new.collect::<Vec<_>>());
+            return Err(error);
+        }
         let names = |is: fn(&Compared) -> bool| -> Vec<String> {
             volumes(is).into_iter().map(|v| v.name.clone()).collect()
         };
@@ -508,90 +513,15 @@ impl Engine {
         })
     }
 
-    /// Records how the stores are left; nothing is in progress, and no stamps are written. Returns the notes, by
-    /// volume. If that fails for some stores, the others have their notes nevertheless.
-    pub(crate) fn note_stores(
-        &self,
-        left: StoreState,
-        patience: &Patience<'_>,
-    ) -> (PerVolume<Option<SealContents>>, Result<(), EngineError>) {
-        let core = self.shared.lock();
-        let stamp = core.cache().stamp_now(left != StoreState::Dirty);
-        // Something cached could be out of date later: on flash, or in memory after a quiesce.
-        let prints = self.has_flash || core.holds().quiesced().is_some();
-        drop(core);
-        let (shared, has_flash) = (self.shared.clone(), self.has_flash);
-        let all: Vec<Volume> = self.stores.volumes().collect();
-        let left_so = self.stores.ask(&all, patience, move |volume, store| {
-            let contents = prints.then(|| store.contents(store.size_bytes)).transpose()?;
-            let print = contents.map(|contents| contents.print);
-            // (A volume that begins to pass through after the answer releases its store after what is written here,
-            // under the lock of the store.)
-            let passes_through = shared.lock().cache().passes_through(volume);
-            let change = HeaderChange::Leave {
-                whole: left != StoreState::Dirty,
-                // What flash holds of a volume that passes through is void, whatever becomes of flash.
-                released: left == StoreState::Released || passes_through,
-                // Without flash, no later run has anything cached that could be out of date.
-                fingerprint: print.filter(|_| has_flash),
-                data_bytes: store.size_bytes,
-                stamp,
-            };
-            let note = store.leave(&change, print)?;
-            Ok((note, store.keeps_stamps().then(|| store.stamp_number())))
-        });
-        let (mut sealed, mut notes) = (Vec::new(), PerVolume::EMPTY);
-        let (mut failed, mut others) = (None, Vec::new());
-        for (left_so, of) in left_so.into_iter().zip(self.volumes()) {
-            let silent = || EngineError::NoAnswer {
-                volumes: vec![of.name.clone()],
-                seconds: patience.silence.as_secs(),
-            };
-            let (note, stamp) = left_so.unwrap_or_else(|| Err(silent())).unwrap_or_else(|error| {
-                match failed {
-                    None => failed = Some(error),
-                    Some(_) => others.push(of.name.clone()),
-                }
-                (None, None)
-            });
-            notes.push(note);
-            if let Some(note) = note {
-                let (volume, seal) = (of.volume, note.seal());
-                let distrust = left == StoreState::Released;
-                sealed.push(Sealed { volume, seal, distrust, stamp });
-            }
-        }
-        let sealed = if self.has_flash { self.seal(sealed) } else { Ok(()) };
-        let noted = match failed {
-            _ if sealed.is_err() => sealed,
-            None => Ok(()),
-            Some(error) if others.is_empty() => Err(error),
-            Some(error) => Err(EngineError::SeveralStores { error: Box::new(error), others }),
-        };
-        (notes, noted)
-    }
-
-    /// From now on no stamps are written until requests continue. Data that was destaged but not
-    /// stamped yet is stamped now: else the cleaner would order a stamp after the note. (If this
-    /// fails, the note will fail too.)
-    pub(crate) fn end_stamping(&self, mut wait: HeldWait) -> Result<(), EngineError> {
-        let mut core = self.shared.lock();
-        core.end_stamps();
-        for _ in 0..2 {
-            if core.cache().owes_stamps() && !core.cache().is_stamping() {
-                core.order(self.shared.clock.now(), Order::Stamp);
-            }
-            drop(core);
-            core = self.wait_for_rest(Rest::Unstamped, &mut wait)?;
-        }
-        Ok(())
-    }
-
     /// Waits for rest, and returns the locked core.
     ///
     /// # Errors
     /// If there is none yet and the order does not go on.
-    fn wait_for_rest(&self, rest: Rest, wait: &mut HeldWait) -> Result<CoreGuard<'_>, EngineError> {
+    pub(crate) fn wait_for_rest(
+        &self,
+        rest: Rest,
+        wait: &mut HeldWait,
+    ) -> Result<CoreGuard<'_>, EngineError> {
         let core = self.shared.wait_for_rest(rest, |core| wait.goes_on(core));
         core.ok_or_else(|| wait.error(&self.shared.lock(), self.volumes()))
     }
@@ -620,18 +550,22 @@ impl Engine {
         let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
         let close = |volume| if noted.contains_key(&volume) { void(volume) } else { open(volume) };
         let withdrawn = self.seal(all.into_iter().map(close).collect());
-        // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
-        // drops what is clean; nothing becomes dirty there any more.
-        if let Err(error) = withdrawn.map_err(failed("resuming clients")) {
-            if !self.shared.lock().cache().has_given_up() {
-                return Err(error);
-            }
-            // Nor does it note what no longer counts, so that cannot be dropped: a write of a block that flash has
-            // would bypass its record.
-            orders.undropped = noted.keys().copied().filter(|v| !dropped.contains(v)).collect();
-            for (volume, note) in orders.notes.iter_mut().flat_map(PerVolume::iter_mut) {
-                // (The stores of the others change from now on.)
-                note.take_if(|_| !orders.undropped.contains(&volume));
+        match withdrawn.map_err(failed("resuming clients")) {
+            // Nothing is cached of the volumes in `noted`.
+            Ok(()) => orders.undropped.clear(),
+            // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
+            // drops what is clean; nothing becomes dirty there any more.
+            Err(error) => {
+                if !self.shared.lock().cache().has_given_up() {
+                    return Err(error);
+                }
+                // Nor does it note what no longer counts, so that cannot be dropped: a write of a block that flash has
+                // would bypass its record.
+                orders.undropped = noted.keys().copied().filter(|v| !dropped.contains(v)).collect();
+                for (volume, note) in orders.notes.iter_mut().flat_map(PerVolume::iter_mut) {
+                    // (The stores of the others change from now on.)
+                    note.take_if(|_| !orders.undropped.contains(&volume));
+                }
             }
         }
         Ok(noted)
@@ -672,19 +606,6 @@ impl Engine {
             }
         }
         noted
-    }
-
-    /// Lets the machine take a note, once it is quiet.
-    fn seal(&self, volumes: Vec<Sealed>) -> Result<(), EngineError> {
-        let mut wait = HeldWait::endless(self.shared.lock().life()).limited(HELD_WAIT_MAX);
-        let mut core = self.wait_for_rest(Rest::Quiet, &mut wait)?;
-        core.order(self.shared.clock.now(), Order::Seal(volumes));
-        drop(core);
-        let sealed: Outcome = self.shared.wait_for(|notice| match notice {
-            Notice::Sealed(result) => Some(*result),
-            _ => None,
-        });
-        sealed.map_err(EngineError::FlashNote)
     }
 }
 

@@ -111,7 +111,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::QuiesceEnded => "To pause clients, run `forebay ctl quiesce` again".to_owned(),
         E::NotExtended(error) => {
             let first = advice(error, flags).map_or_else(String::new, |first| first + ". ");
-            format!("{first}End the earlier quiesce with `forebay ctl quiesce --resume`")
+            format!("{first}To let clients continue, run `forebay ctl quiesce --resume`")
         }
         E::NoAnswer { .. } => {
             "Try again once `forebay ctl status` shows that the stores are working".to_owned()
@@ -405,7 +405,7 @@ mod tests {
             ),
             (
                 E::NotExtended(Box::new(E::FlashFailed)),
-                "End the earlier quiesce with `forebay ctl quiesce --resume`",
+                "To let clients continue, run `forebay ctl quiesce --resume`",
             ),
             (
                 E::StillQuiesced(Box::new(E::FlashFailed)),

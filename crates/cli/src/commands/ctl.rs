@@ -354,7 +354,7 @@ fn post(server: &ServerArgs, path: &str) -> Result<(), CliError> {
     write_stdout(server.server()?.ask("POST", path)?.body.as_bytes())
 }
 
-/// Ends a quiesce. It fails if there was none: a copy of the stores that was made since may be of different times.
+/// Ends a quiesce. Fails if there was none, so that a script does not trust a copy of stores that clients have changed.
 fn end_quiesce(server: &ServerArgs) -> Result<(), CliError> {
     let reply = server.server()?.ask("POST", "/resume")?;
     write_stdout(reply.body.as_bytes())?;
