@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "without enough memory")]
+    #[should_panic(expected = "is too small")]
     fn a_read_without_room_for_its_data_is_refused() {
         let mut table = Table::default();
         let session = table.open_session();
