@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is not of a token of the log")]
+    #[should_panic(expected = "does not belong to a token of the log")]
     fn an_index_of_no_operation_is_refused() {
         let _ = LogOperation::of(10 << KIND_SHIFT);
     }
