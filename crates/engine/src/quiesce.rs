@@ -551,8 +551,9 @@ impl Engine {
         let close = |volume| if noted.contains_key(&volume) { void(volume) } else { open(volume) };
         let withdrawn = self.seal(all.into_iter().map(close).collect());
         match withdrawn.map_err(failed("resuming clients")) {
-            // Nothing is cached of the volumes in `noted`.
-            Ok(()) => orders.undropped.clear(),
+            // Nothing is cached of the volumes in `noted`. Those that were held before still need a comparison, which
+            // says whether others have changed their stores.
+            Ok(()) => orders.undropped.retain(|volume| !others.contains(volume)),
             // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
             // drops what is clean; nothing becomes dirty there any more.
             Err(error) => {

@@ -257,10 +257,11 @@ fn each_volume_of_which_nothing_could_be_dropped_is_compared_again_before_it_con
     };
     // Others have changed `a`. They change `b`, whose header cannot be written, after two comparisons.
     write_elsewhere("a.img", 5);
-    for _ in 0..2 {
-        let held = engine.resume().unwrap_err();
-        assert!(matches!(&held, EngineError::VolumesHeld(volumes) if volumes.len() == 2), "{held}");
-    }
+    let held = engine.resume().unwrap_err();
+    assert!(matches!(&held, EngineError::VolumesHeld(held) if held.len() == 2), "{held}");
+    // (`a` continues sooner if flash is given up for it meanwhile.)
+    let held = engine.resume().unwrap_err();
+    assert!(matches!(&held, EngineError::VolumesHeld(_)), "{held}");
     write_elsewhere("b.img", 6);
     fail.header.store(false, Ordering::Relaxed);
     wait_until(|| engine.resume().is_ok());
