@@ -563,11 +563,11 @@ impl Engine {
                 // Nor does it note what no longer counts, so that cannot be dropped: a write of a block that flash has
                 // would bypass its record.
                 orders.undropped = noted.keys().copied().filter(|v| !dropped.contains(v)).collect();
-                for (volume, note) in orders.notes.iter_mut().flat_map(PerVolume::iter_mut) {
-                    // (The stores of the others change from now on.)
-                    note.take_if(|_| !orders.undropped.contains(&volume));
-                }
             }
+        }
+        for (volume, note) in orders.notes.iter_mut().flat_map(PerVolume::iter_mut) {
+            // (The stores of the others change from now on.)
+            note.take_if(|_| !orders.undropped.contains(&volume));
         }
         Ok(noted)
     }

@@ -239,37 +239,6 @@ fn a_changed_store_of_which_nothing_can_be_dropped_holds_only_its_own_volume() {
 }
 
 #[test]
-fn each_volume_of_which_nothing_could_be_dropped_is_compared_again_before_it_continues() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = config_with(directory.path(), true, "write-back");
-    let fail = Arc::new(FailFlash::default());
-    let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
-    let engine = Engine::open(&config, options).unwrap();
-    let mut session = engine.session().unwrap();
-    write(&mut session, 0, 0, 7);
-    write(&mut session, 1, 0, 8);
-    engine.quiesce(None, |_| {}).unwrap();
-    fail.flash.store(true, Ordering::Relaxed);
-    fail.header.store(true, Ordering::Relaxed);
-    let write_elsewhere = |name: &str, byte: u8| {
-        let store = File::options().write(true).open(directory.path().join(name)).unwrap();
-        store.write_all_at(&[byte; 4096], 0).unwrap();
-    };
-    // Others have changed `a`. They change `b`, whose header cannot be written, after two comparisons.
-    write_elsewhere("a.img", 5);
-    let held = engine.resume().unwrap_err();
-    assert!(matches!(&held, EngineError::VolumesHeld(held) if held.len() == 2), "{held}");
-    // (`a` continues sooner if flash is given up for it meanwhile.)
-    let held = engine.resume().unwrap_err();
-    assert!(matches!(&held, EngineError::VolumesHeld(_)), "{held}");
-    write_elsewhere("b.img", 6);
-    fail.header.store(false, Ordering::Relaxed);
-    wait_until(|| engine.resume().is_ok());
-    assert_eq!((read(&mut session, 0, 0), read(&mut session, 1, 0)), (5, 6));
-    drop(session);
-}
-
-#[test]
 fn an_extension_that_fails_does_not_end_the_earlier_quiesce() {
     let directory = tempfile::tempdir().unwrap();
     let config = config_with(directory.path(), true, "write-back");
