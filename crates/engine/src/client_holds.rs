@@ -26,6 +26,17 @@ pub(crate) struct ClientHolds {
     noted: BTreeMap<Volume, String>,
     /// How often operators have ordered to let clients continue.
     resumes: u64,
+    /// The orders of quiesces that have not ended; some may wait for other orders.
+    ordered: u32,
+}
+
+/// What a [`resume`](crate::Engine::resume) found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resumed {
+    /// A quiesce. It has ended, unless another order extended it before this one had its turn.
+    Ended,
+    /// No quiesce: it had ended before, for example because it had reached its limit, or none had begun.
+    Nothing,
 }
 
 /// How far a quiesce is.
@@ -47,6 +58,8 @@ pub(crate) struct HoldingQuiesce {
     pub until: Option<Instant>,
     /// How many resumes had been ordered when the quiesce was, or its last extension: they do not end it.
     pub resumes: u64,
+    /// Its order has succeeded, so a later order that fails to extend it does not end it.
+    pub stands: bool,
 }
 
 impl ClientHolds {
@@ -61,6 +74,11 @@ impl ClientHolds {
         !matches!(self.quiesce, Quiesce::No)
     }
 
+    /// What a resume finds that is ordered at this moment.
+    pub fn resumed(&self) -> Resumed {
+        if self.ordered > 0 || self.is_quiescing() { Resumed::Ended } else { Resumed::Nothing }
+    }
+
     /// The quiesce that holds requests back.
     pub fn quiesced(&self) -> Option<HoldingQuiesce> {
         match self.quiesce {
@@ -69,7 +87,17 @@ impl ClientHolds {
         }
     }
 
-    /// A quiesce is ordered. One that already holds requests back continues to.
+    /// A quiesce is ordered.
+    pub fn order_quiesce(&mut self) {
+        self.ordered += 1;
+    }
+
+    /// The order of a quiesce has ended.
+    pub fn end_order_of_quiesce(&mut self) {
+        self.ordered -= 1;
+    }
+
+    /// The order of a quiesce has its turn. A quiesce that already holds requests back continues to.
     pub fn prepare_quiesce(&mut self) {
         if !self.is_quiescing() {
             self.quiesce = Quiesce::Preparing;
@@ -87,7 +115,8 @@ impl ClientHolds {
     pub fn begin_quiesce(&mut self) {
         if self.quiesced().is_none() {
             let since = Instant::now();
-            self.quiesce = Quiesce::Holding(HoldingQuiesce { since, until: None, resumes: 0 });
+            let (until, resumes, stands) = (None, 0, false);
+            self.quiesce = Quiesce::Holding(HoldingQuiesce { since, until, resumes, stands });
         }
     }
 
@@ -98,10 +127,20 @@ impl ClientHolds {
         }
     }
 
-    /// The quiesce, if it holds requests back, ends at that time in any case.
+    /// The quiesce, if it holds requests back, ends at that time in any case. An order that extends it does not make
+    /// it end earlier.
     pub fn limit_quiesce(&mut self, until: Option<Instant>) {
         if let Quiesce::Holding(quiesced) = &mut self.quiesce {
-            quiesced.until = until;
+            let later = quiesced.until.zip(until).map(|(former, until)| former.max(until));
+            quiesced.until = if quiesced.stands { later } else { until };
+        }
+    }
+
+    /// The order of the quiesce that holds requests back has succeeded, or its end has failed, which may have
+    /// taken a part of its notes back.
+    pub fn mark_quiesce(&mut self, stands: bool) {
+        if let Quiesce::Holding(quiesced) = &mut self.quiesce {
+            quiesced.stands = stands;
         }
     }
 
@@ -193,6 +232,39 @@ mod tests {
         let quiesced = holds.quiesced().unwrap();
         assert_eq!((quiesced.since, quiesced.until), (since, Some(until)));
         assert!(holds.any());
+    }
+
+    #[test]
+    fn an_extension_keeps_the_later_limit() {
+        let mut holds = ClientHolds::default();
+        holds.prepare_quiesce();
+        holds.begin_quiesce();
+        let after = |seconds| Some(Instant::now() + Duration::from_secs(seconds));
+        let (first, earlier, later) = (after(600), after(1), after(1200));
+        holds.limit_quiesce(first);
+        holds.mark_quiesce(true);
+        for (until, expected) in [(earlier, first), (later, later), (None, None), (later, None)] {
+            holds.limit_quiesce(until);
+            assert_eq!(holds.quiesced().unwrap().until, expected);
+        }
+        // One that could not end is not extended.
+        holds.mark_quiesce(false);
+        holds.limit_quiesce(earlier);
+        assert_eq!(holds.quiesced().unwrap().until, earlier);
+    }
+
+    #[test]
+    fn a_resume_finds_a_quiesce_from_its_order_to_its_end() {
+        let mut holds = ClientHolds::default();
+        assert_eq!(holds.resumed(), Resumed::Nothing);
+        holds.order_quiesce();
+        assert_eq!(holds.resumed(), Resumed::Ended, "it waits for another order");
+        holds.prepare_quiesce();
+        holds.begin_quiesce();
+        holds.end_order_of_quiesce();
+        assert_eq!(holds.resumed(), Resumed::Ended);
+        holds.end_quiesce(BTreeMap::from([(Volume(1), "no answer".to_owned())]));
+        assert_eq!(holds.resumed(), Resumed::Nothing, "clients of other volumes continue");
     }
 
     #[test]

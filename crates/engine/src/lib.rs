@@ -61,6 +61,7 @@ mod status;
 mod stop;
 mod store;
 mod store_head;
+mod store_notes;
 mod store_plan;
 mod table;
 pub mod tape;
@@ -71,6 +72,7 @@ pub use backing_header::{BackingHeader, EpochError, HeaderError};
 pub use backing_stores::StoreFailure;
 pub use buffers::BufferPool;
 pub use check::{CheckReport, Loss, Unreadable, check_flash};
+pub use client_holds::Resumed;
 pub use clock::Clock;
 pub use engine::{Counters, Engine};
 pub use error::{

@@ -36,8 +36,8 @@ pub(crate) struct Orders {
     /// The stores as a quiesce has left them, by volume. While there are any, headers and flash may
     /// note that the stores are complete, so the notes are withdrawn before clients continue.
     pub notes: Option<PerVolume<Option<SealContents>>>,
-    /// Volumes that a quiesce still holds although it has ended, and of which something cached may be out of date:
-    /// flash had failed when it should have been dropped. (See `quiesce.rs`.)
+    /// Volumes of which something cached may be out of date, because it could not be dropped. After the end of a
+    /// quiesce, they stay held: flash has failed. (See `quiesce.rs`.)
     pub undropped: Vec<Volume>,
     /// When to try again to drop that, if an attempt has failed.
     pub retry_drop_at: Option<Instant>,

@@ -232,11 +232,12 @@ impl Store {
     pub fn announce(&mut self, change: &HeaderChange) -> Result<(), EngineError> {
         let former = self.head.kept_on_store().map(|h| h.state);
         let before = self.modified()?;
-        self.write_header(change)?;
-        let after = self.modified()?;
-        let times = before.zip(after);
+        let written = self.write_header(change);
+        let after = self.modified();
+        // (A write that fails may have reached the store.)
+        let times = before.zip(after.as_ref().ok().copied().flatten());
         self.announced = former.map(|former| Announced { former, times });
-        Ok(())
+        written.and(after.map(drop))
     }
 
     /// The start that was announced has ended before it changed anything else: header and times

@@ -17,7 +17,9 @@ use forebay_config::{Acknowledge, Config, WritePolicy};
 use forebay_device::DeviceError;
 use forebay_effect::Device;
 use forebay_engine::watch::{Operation, Part, Watch};
-use forebay_engine::{Engine, EngineError, EngineOptions, OrderNews, StopMode, Submission};
+use forebay_engine::{
+    Engine, EngineError, EngineOptions, OrderNews, Resumed, StopMode, Submission, inspect_backing,
+};
 
 use crate::engine::{config_with, open, read, write};
 
@@ -109,6 +111,7 @@ fn an_extension_that_fails_for_one_store_keeps_what_is_cached_of_the_others() {
     let b = File::options().write(true).open(directory.path().join("b.img")).unwrap();
     b.set_len(0).unwrap();
     engine.quiesce(None, |_| {}).unwrap_err();
+    engine.resume().unwrap();
     let changed: Vec<OrderNews> = engine.take_news();
     let names: Vec<&String> = changed.iter().flat_map(OrderNews::volumes).collect();
     assert_eq!(names, ["b"], "{changed:?}");
@@ -210,6 +213,62 @@ fn a_volume_that_is_held_while_flash_fails_reads_what_others_wrote_meanwhile() {
     }
 }
 
+#[test]
+fn a_changed_store_of_which_nothing_can_be_dropped_holds_only_its_own_volume() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config_with(directory.path(), true, "write-back");
+    let fail = Arc::new(FailFlash::default());
+    let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
+    let engine = Engine::open(&config, options).unwrap();
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 7);
+    write(&mut session, 1, 0, 8);
+    engine.quiesce(None, |_| {}).unwrap();
+    fail.flash.store(true, Ordering::Relaxed);
+    let b = File::options().write(true).open(directory.path().join("b.img")).unwrap();
+    b.write_all_at(&[5; 4096], 0).unwrap();
+    let held = engine.resume().unwrap_err();
+    assert!(is_held(&held, "b"), "{held}");
+    // (Writes of what flash has can still fail.)
+    assert_eq!(read(&mut session, 0, 0), 7);
+    wait_until(|| engine.resume().is_ok());
+    assert_eq!((read(&mut session, 0, 0), read(&mut session, 1, 0)), (7, 5));
+    let changed: Vec<OrderNews> = engine.take_news();
+    let names: Vec<&String> = changed.iter().flat_map(OrderNews::volumes).collect();
+    assert_eq!(names, ["b"], "{changed:?}");
+    drop(session);
+}
+
+#[test]
+fn an_extension_that_fails_does_not_end_the_earlier_quiesce() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config_with(directory.path(), true, "write-back");
+    let fail = Arc::new(FailFlash::default());
+    let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
+    let engine = Engine::open(&config, options).unwrap();
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 7);
+    write(&mut session, 1, 0, 8);
+    engine.quiesce(Some(Duration::from_secs(900)), |_| {}).unwrap();
+    fail.header.store(true, Ordering::Relaxed);
+    for limit in [1, 3600] {
+        let error = engine.quiesce(Some(Duration::from_secs(limit)), |_| {}).unwrap_err();
+        assert!(matches!(error, EngineError::NotExtended(_)), "{error}");
+        let left = engine.status().quiesced.and_then(|quiesced| quiesced.left_s);
+        assert!(left.is_some_and(|left| (800.0..=900.0).contains(&left)), "{left:?}");
+    }
+    for name in ["a.img", "b.img"] {
+        let header = inspect_backing(&directory.path().join(name)).unwrap();
+        assert!(!header.dirty, "a copy of {name} says that it lacks data");
+    }
+    fail.header.store(false, Ordering::Relaxed);
+    assert_eq!(engine.resume().unwrap(), Resumed::Ended);
+    assert_eq!(engine.resume().unwrap(), Resumed::Nothing);
+    assert_eq!((read(&mut session, 0, 0), read(&mut session, 1, 0)), (7, 8));
+    assert!(engine.take_news().is_empty(), "a store counts as changed");
+    drop(session);
+}
+
 /// An engine whose volume `b` takes an hour for an operation on its store.
 fn stuck(directory: &Path) -> Arc<Engine> {
     Arc::new(open(&stuck_config(directory)))
@@ -262,7 +321,7 @@ fn a_resume_ends_a_quiesce_that_waits_for_a_hung_store() {
             }
             let of = engine.clone();
             let resumed = ends(move || of.resume());
-            assert!(matches!(resumed, Some(Ok(()))), "{resumed:?}");
+            assert!(matches!(resumed, Some(Ok(Resumed::Ended))), "{resumed:?}");
             assert!(quiesce.join().unwrap().is_err());
             assert!(engine.status().quiesced.is_none());
             write(&mut session, 0, 0, 9);
