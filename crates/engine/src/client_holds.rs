@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use forebay_block::Volume;
 
+use crate::notes::{NoteEvent, VolumeNotes};
 use crate::operate::Orders;
 use crate::shared::Shared;
 
@@ -22,8 +23,8 @@ use crate::shared::Shared;
 pub(crate) struct ClientHolds {
     quiesce: Quiesce,
     invalidation: bool,
-    /// The volumes whose headers the last quiesce could not take its notes back from, and why.
-    noted: BTreeMap<Volume, String>,
+    /// What a quiesce knows of each store, and which volumes it still holds after its end.
+    notes: VolumeNotes,
     /// How often operators have ordered to let clients continue.
     resumes: u64,
     /// The orders of quiesces that have not ended; some may wait for other orders.
@@ -144,10 +145,27 @@ impl ClientHolds {
         }
     }
 
-    /// The quiesce has ended, except for the volumes whose headers still note how it left the stores.
-    pub fn end_quiesce(&mut self, noted: BTreeMap<Volume, String>) {
+    /// The quiesce has ended, except for the volumes in `held`, for these reasons.
+    ///
+    /// # Panics
+    /// As [`VolumeNotes::end`].
+    pub fn end_quiesce(&mut self, held: BTreeMap<Volume, String>) {
         self.quiesce = Quiesce::No;
-        self.noted = noted;
+        self.notes.end(held);
+    }
+
+    /// Something happened to the notes of these volumes' stores.
+    ///
+    /// # Panics
+    /// As [`VolumeNotes::take`].
+    #[track_caller]
+    pub fn take_note(&mut self, volumes: &[Volume], event: NoteEvent) {
+        volumes.iter().for_each(|&volume| self.notes.take(volume, event));
+    }
+
+    /// What a quiesce knows of each store.
+    pub fn notes(&self) -> &VolumeNotes {
+        &self.notes
     }
 
     /// An operator orders to let clients continue. A quiesce that has begun, or waits for another order, and has not
@@ -163,14 +181,14 @@ impl ClientHolds {
     }
 
     /// The volumes that a quiesce still holds although it has ended, and why.
-    pub fn noted(&self) -> &BTreeMap<Volume, String> {
-        &self.noted
+    pub fn held(&self) -> &BTreeMap<Volume, String> {
+        self.notes.held()
     }
 
     /// Whether a quiesce still holds requests to this volume although it has ended.
     #[inline]
-    pub fn holds_noted(&self, volume: Volume) -> bool {
-        !self.noted.is_empty() && self.noted.contains_key(&volume)
+    pub fn holds_volume(&self, volume: Volume) -> bool {
+        !self.held().is_empty() && self.held().contains_key(&volume)
     }
 }
 
@@ -263,6 +281,7 @@ mod tests {
         holds.begin_quiesce();
         holds.end_order_of_quiesce();
         assert_eq!(holds.resumed(), Resumed::Ended);
+        holds.take_note(&[Volume(1)], NoteEvent::FailNote);
         holds.end_quiesce(BTreeMap::from([(Volume(1), "no answer".to_owned())]));
         assert_eq!(holds.resumed(), Resumed::Nothing, "clients of other volumes continue");
     }
@@ -272,15 +291,17 @@ mod tests {
         let mut holds = ClientHolds::default();
         holds.prepare_quiesce();
         holds.begin_quiesce();
+        holds.take_note(&[Volume(1)], NoteEvent::FailNote);
+        holds.take_note(&[Volume(1)], NoteEvent::Drop);
         holds.end_quiesce(BTreeMap::from([(Volume(1), "no answer".to_owned())]));
         assert!(!holds.any() && !holds.is_quiescing());
-        assert!(holds.holds_noted(Volume(1)) && !holds.holds_noted(Volume(0)));
+        assert!(holds.holds_volume(Volume(1)) && !holds.holds_volume(Volume(0)));
         // Another quiesce that fails before it holds anybody changes nothing about that.
         holds.prepare_quiesce();
         holds.forget_preparation();
-        assert!(holds.holds_noted(Volume(1)));
+        assert!(holds.holds_volume(Volume(1)));
         holds.end_quiesce(BTreeMap::new());
-        assert!(!holds.holds_noted(Volume(1)));
+        assert!(!holds.holds_volume(Volume(1)));
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod inspection;
 mod lock;
 mod machine;
 mod news;
+mod notes;
 mod notice;
 mod opening;
 mod operate;

@@ -1,16 +1,16 @@
-//! Lets others use the stores, and takes them back: quiesce and resume, the fingerprints that a
-//! stop records, and dropping cached data.
+//! Lets others use the stores, and takes them back: quiesce and resume, and dropping cached data. `notes.rs` explains
+//! the terms, and lists the states of a volume's note.
 //!
-//! Fingerprints are taken when nothing is dirty and nothing modifies the stores. They are written
-//! to the stores' headers. Then they are written to the flash tier, together with the times of
-//! files, which the headers have just changed. Before a store may be written again, the notes are
-//! withdrawn: first the headers say *dirty*, then the tier drops its notes. A start that finds a
-//! store that differs from its note (`Store::is_changed`) drops the tier's data for it.
+//! Notes are taken when nothing is dirty and nothing modifies the stores. They are written to the stores' headers.
+//! Then they are written to the flash tier, together with the times of files, which the headers have just changed.
+//! Before a store may be written again, the notes are withdrawn: first the headers say *dirty*, then the tier drops
+//! its seals. A start that finds a store that differs from its note (`Store::is_changed`) drops the tier's data for
+//! it.
 //!
-//! If a header cannot be written at the end of a quiesce, its note stands: the header says that the store is complete
-//! and unchanged. Requests to its volume stay held, so that this remains true, and everything cached of the volume is
-//! dropped durably, so that nothing is out of date whatever becomes of the store. The other volumes continue. The
-//! volume follows as soon as its header is written, which needs no other change of the tier.
+//! If a header cannot be written at the end of a quiesce, it still says that the store is complete and unchanged.
+//! Requests to its volume stay held, so that this remains true, and everything cached of the volume is dropped durably,
+//! so that nothing is out of date whatever becomes of the store. The other volumes continue. The volume follows as
+//! soon as its header is written, which needs no other change of the tier.
 //!
 //! If flash has failed, nothing can be dropped of a volume that still depends on it. Such a volume keeps its note, and
 //! its store is compared with the note again before the volume follows. If others have changed the store, the volume
@@ -35,9 +35,10 @@ use crate::core::Life;
 use crate::engine::{Engine, StoreState};
 use crate::error::{EngineError, HeldVolume};
 use crate::faults::OrderNews;
-use crate::fingerprint::SealContents;
+use crate::fingerprint::StoreNote;
 use crate::held_wait::{HELD_WAIT_MAX, HeldWait};
 use crate::news::Rest;
+use crate::notes::{NoteEvent, VolumeNote};
 use crate::operate::Orders;
 use crate::options::VolumeDescription;
 use crate::patience::Patience;
@@ -92,7 +93,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let mut orders = self.begin_order()?;
         let wait = HeldWait::endless(Life::Serving).until_resume(resumes);
-        if !self.shared.lock().holds().noted().is_empty() {
+        if !self.shared.lock().holds().held().is_empty() {
             // Stores that still have a note of the last quiesce need not take another.
             self.resume_during(&mut orders, &|| true)?;
             self.still_held().map_or(Ok(()), Err)?;
@@ -118,7 +119,7 @@ impl Engine {
         let former = self.shared.lock().holds().quiesced();
         let extended = former.filter(|former| former.stands);
         let lasting = |error| if extended.is_some() { not_extended(error) } else { error };
-        if orders.notes.is_some() {
+        if self.shared.lock().holds().notes().any() {
             // The new notes must not cover up what others have changed since the last ones.
             self.drop_changed(orders, &|| self.shared.lock().life() == Life::Serving)
                 .map_err(lasting)?;
@@ -136,7 +137,7 @@ impl Engine {
         });
         wait = wait.limited(HELD_WAIT_MAX);
         let finished = self.finish_held(orders, &mut wait, &mut progress);
-        let quiesced = finished.and_then(|()| self.note(orders, &wait));
+        let quiesced = finished.and_then(|()| self.note(&wait));
         // A resume that is about to let clients continue makes an answer of success untrue.
         let quiesced = match self.waits(&wait) {
             true => quiesced,
@@ -161,33 +162,36 @@ impl Engine {
     }
 
     /// Notes that the stores are complete.
-    fn note(&self, orders: &mut Orders, wait: &HeldWait) -> Result<(), EngineError> {
+    fn note(&self, wait: &HeldWait) -> Result<(), EngineError> {
         // Until here, no header and no tier has a note of a quiesce that begins, and its end has nothing to take back.
         store_notes::end_stamping(self, wait.limited(SILENCE_MAX))?;
-        let (notes, noted) =
+        let left =
             store_notes::note_stores(self, StoreState::Whole, &patience(&|| self.waits(wait)));
-        // A store without a new note keeps the former one, which shows what others have changed since. The new notes
-        // know the times of the headers that were written, so they count even if others failed.
-        let former = orders.notes.take();
-        let former = |volume| former.as_ref().and_then(|notes| notes[volume]);
-        let is_changed = |of: &&VolumeDescription| {
-            let prints = former(of.volume).zip(notes[of.volume]);
-            prints.is_some_and(|(former, new)| (former.print, former.size) != (new.print, new.size))
-        };
-        let changed: Vec<&VolumeDescription> = self.volumes().iter().filter(is_changed).collect();
-        let volumes: Vec<Volume> = changed.iter().map(|of| of.volume).collect();
-        // Others have written to the changed stores since the former notes were compared. The new ones would cover
-        // that up, should it be impossible to drop what is cached.
-        let kept = |(volume, note): (Volume, &Option<SealContents>)| {
-            note.filter(|_| !volumes.contains(&volume)).or(former(volume))
-        };
-        orders.notes = Some(notes.iter().map(kept).collect());
-        if !changed.is_empty() {
-            self.drop_noted(orders, &volumes)?;
-            let volumes = changed.iter().map(|of| of.name.clone()).collect();
+        let is_sealed = left.sealed.is_ok();
+        self.change_holds(|holds| {
+            if is_sealed {
+                holds.take_note(&left.changed, NoteEvent::Drop);
+            } else {
+                // A new note would cover up what others have written.
+                holds.take_note(&left.changed, NoteEvent::Differ);
+            }
+            for (volume, note) in left.notes.iter() {
+                match note {
+                    // A store without a new note keeps the former one, which shows what others have changed since.
+                    None => holds.take_note(&[volume], NoteEvent::FailNote),
+                    Some(_) if !is_sealed && left.changed.contains(&volume) => {}
+                    // The new notes know the times of the headers that were written, so they count even if others
+                    // failed.
+                    Some(note) => holds.take_note(&[volume], NoteEvent::Note(*note)),
+                }
+            }
+        });
+        if is_sealed && !left.changed.is_empty() {
+            let changed = self.volumes().iter().filter(|of| left.changed.contains(&of.volume));
+            let volumes = changed.map(|of| of.name.clone()).collect();
             self.news().push(OrderNews::StoresChanged { volumes });
         }
-        noted.map_err(failed("the quiesce"))
+        left.result().map_err(failed("the quiesce"))
     }
 
     /// Whether an order goes on.
@@ -221,7 +225,7 @@ impl Engine {
             core.life() == Life::Serving
                 && match until {
                     Some(until) => until.is_some_and(|until| until <= Instant::now()),
-                    None => !core.holds().noted().is_empty(),
+                    None => !core.holds().held().is_empty(),
                 }
         };
         if !is_overdue() {
@@ -254,7 +258,7 @@ impl Engine {
         let mut core = self.shared.lock();
         let this = core.order_resume();
         let resumed = core.holds().resumed();
-        if !core.holds().is_quiescing() && core.holds().noted().is_empty() {
+        if !core.holds().is_quiescing() && core.holds().held().is_empty() {
             // Nothing to end, so nothing to wait for.
             return Ok(resumed);
         }
@@ -271,9 +275,8 @@ impl Engine {
     /// The error that names the volumes that a quiesce still holds although it has ended, if there are any.
     pub(crate) fn still_held(&self) -> Option<EngineError> {
         let core = self.shared.lock();
-        let noted = core.holds().noted();
         let held = |v: &VolumeDescription| {
-            let why = noted.get(&v.volume)?.clone();
+            let why = core.holds().held().get(&v.volume)?.clone();
             Some(HeldVolume { volume: v.name.clone(), why })
         };
         let volumes: Vec<_> = self.volumes().iter().filter_map(held).collect();
@@ -301,23 +304,20 @@ impl Engine {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
         let core = self.shared.lock();
-        let (life, quiesced) = (core.life(), core.holds().quiesced().is_some());
+        let (life, holds) = (core.life(), core.holds());
+        let (quiesced, noted) = (holds.quiesced().is_some(), holds.notes().any());
         drop(core);
         let goes_on = &|| goes_on() && life == Life::Serving && self.shared.lock().life() == life;
-        let noted = match orders.notes.is_some() {
+        let held = match noted {
             true if quiesced => {
-                let (dropped, held) = self.drop_or_hold(orders, goes_on)?;
-                self.withdraw_notes(orders, &dropped, held, goes_on)?
+                let changed = self.drop_or_hold(orders, goes_on)?;
+                self.withdraw_notes(orders, changed, goes_on)?
             }
             // It had noted nothing yet.
             false if quiesced => BTreeMap::new(),
             _ => self.withdraw_held(orders, goes_on),
         };
-        orders.undropped.retain(|volume| noted.contains_key(volume));
-        if orders.undropped.is_empty() {
-            orders.notes = None;
-        }
-        self.shared.with_core(|core, now| core.end_quiesce(now, noted));
+        self.shared.with_core(|core, now| core.end_quiesce(now, held));
         Ok(())
     }
 
@@ -328,54 +328,55 @@ impl Engine {
         orders: &mut Orders,
         goes_on: &dyn Fn() -> bool,
     ) -> BTreeMap<Volume, String> {
-        let held = self.shared.lock().holds().noted().keys().copied().collect::<Vec<_>>();
-        let (held, mut noted) = match self.drop_changed(orders, goes_on) {
-            Ok(_) => (held, BTreeMap::new()),
-            // What is cached of them may be out of date.
-            Err(error) => {
-                let (undropped, held): (Vec<Volume>, Vec<Volume>) =
-                    held.into_iter().partition(|volume| orders.undropped.contains(volume));
-                (held, undropped.into_iter().map(|volume| (volume, error.to_string())).collect())
-            }
+        let compared = self.drop_changed(orders, goes_on);
+        let held = match compared {
+            Ok(()) => BTreeMap::new(),
+            Err(error) => self.held_as_changed(&error),
         };
-        noted.append(&mut self.withdraw_from_headers(orders, &held, goes_on));
-        noted
+        self.withdraw_from_headers(orders, held, goes_on)
     }
 
-    /// At the end of a quiesce: as [`drop_changed`](Engine::drop_changed). If flash has failed, also returns the
-    /// volumes of which nothing can be dropped, and why. Only they stay held.
+    /// At the end of a quiesce: as [`drop_changed`](Engine::drop_changed). If flash has failed, returns the volumes of
+    /// which nothing can be dropped, and why. Only they stay held.
     fn drop_or_hold(
         &self,
         orders: &mut Orders,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<(Vec<Volume>, BTreeMap<Volume, String>), EngineError> {
-        let error = match self.drop_changed(orders, goes_on) {
-            Ok(dropped) => return Ok((dropped, BTreeMap::new())),
-            Err(error) => error,
-        };
-        if !self.shared.lock().cache().has_given_up() {
-            return Err(error);
+    ) -> Result<BTreeMap<Volume, String>, EngineError> {
+        match self.drop_changed(orders, goes_on) {
+            Ok(()) => Ok(BTreeMap::new()),
+            Err(error) if self.shared.lock().cache().has_given_up() => {
+                Ok(self.held_as_changed(&error))
+            }
+            Err(error) => Err(error),
         }
-        let why = error.to_string();
-        Ok((Vec::new(), orders.undropped.iter().map(|&volume| (volume, why.clone())).collect()))
     }
 
-    /// Drops the cached data of volumes whose stores are not as they were noted, and returns these volumes. The data is
-    /// clean. After the end of a quiesce, this concerns only volumes of which something could not be dropped. If this
-    /// fails, nothing is dropped, and the volumes are in `orders.undropped`.
+    /// The volumes of which nothing could be dropped, with this reason.
+    fn held_as_changed(&self, error: &EngineError) -> BTreeMap<Volume, String> {
+        let changed = self.shared.lock().holds().notes().volumes(VolumeNote::is_changed);
+        changed.into_iter().map(|volume| (volume, error.to_string())).collect()
+    }
+
+    /// Drops the cached data of volumes whose stores are not as they were noted. The data is clean. After the end of a
+    /// quiesce, this concerns only volumes of which something could not be dropped. If this fails, nothing is dropped,
+    /// and the volumes are [changed](VolumeNote::is_changed).
     fn drop_changed(
         &self,
         orders: &mut Orders,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<Vec<Volume>, EngineError> {
-        let Some(former) = orders.notes.clone() else { return Ok(Vec::new()) };
+    ) -> Result<(), EngineError> {
+        let core = self.shared.lock();
+        let notes = core.holds().notes();
+        let noted = notes.volumes(VolumeNote::needs_comparison);
+        let note = |&volume: &Volume| (volume, notes.of(volume).note().copied());
+        let former: BTreeMap<Volume, Option<StoreNote>> = noted.iter().map(note).collect();
+        drop(core);
         let shared = self.shared.clone();
-        let is_noted = |&v: &Volume| former[v].is_some() || orders.undropped.contains(&v);
-        let noted: Vec<Volume> = former.volumes().filter(is_noted).collect();
         let compared = self.stores.ask(&noted, &patience(goes_on), move |volume, store| {
             // The header of a volume that passes through may have been written meanwhile.
             let times = !shared.lock().cache().passes_through(volume);
-            former[volume].map_or(Ok(true), |note| store.differs(&note, times))
+            former[&volume].map_or(Ok(true), |note| store.differs(&note, times))
         });
         type Compared = Option<Result<bool, EngineError>>;
         let volumes = |is: fn(&Compared) -> bool| -> Vec<&VolumeDescription> {
@@ -383,17 +384,19 @@ impl Engine {
             self.volumes().iter().filter(is).collect()
         };
         // What cannot be read may have changed.
-        let dropped = volumes(|differs| !matches!(differs, Some(Ok(false))));
-        let dropped: Vec<Volume> = dropped.into_iter().map(|v| v.volume).collect();
-        if dropped.is_empty() {
-            return Ok(dropped);
+        let changed = volumes(|differs| !matches!(differs, Some(Ok(false))));
+        let changed: Vec<Volume> = changed.into_iter().map(|v| v.volume).collect();
+        let same: Vec<Volume> = noted.iter().copied().filter(|v| !changed.contains(v)).collect();
+        self.change_holds(|holds| {
+            holds.take_note(&same, NoteEvent::Agree);
+            holds.take_note(&changed, NoteEvent::Differ);
+        });
+        if changed.is_empty() {
+            return Ok(());
         }
-        if let Err(error) = self.drop_noted(orders, &dropped) {
-            // (Others may be held that could not be dropped before. They stay among these.)
-            let new = dropped.into_iter().filter(|v| !orders.undropped.contains(v));
-            orders.undropped.extend(new.collect::<Vec<_>>());
-            return Err(error);
-        }
+        let what = "dropping cached data for stores that other programs may have changed";
+        self.drop_all(orders, &changed).map_err(failed(what))?;
+        self.change_holds(|holds| holds.take_note(&changed, NoteEvent::Drop));
         let names = |is: fn(&Compared) -> bool| -> Vec<String> {
             volumes(is).into_iter().map(|v| v.name.clone()).collect()
         };
@@ -403,17 +406,6 @@ impl Engine {
             OrderNews::StoresSilent { volumes: names(Option::is_none) },
         ];
         self.news().extend(news.into_iter().filter(|news| !news.volumes().is_empty()));
-        Ok(dropped)
-    }
-
-    /// Drops what is cached of these volumes, whose notes then no longer matter.
-    fn drop_noted(&self, orders: &mut Orders, volumes: &[Volume]) -> Result<(), EngineError> {
-        let what = "dropping cached data for stores that other programs may have changed";
-        self.drop_all(orders, volumes).map_err(failed(what))?;
-        // Until clients continue, nothing of them is cached that could be out of date.
-        let notes = orders.notes.iter_mut().flat_map(PerVolume::iter_mut);
-        notes.filter(|(v, _)| volumes.contains(v)).for_each(|(_, note)| *note = None);
-        orders.undropped.retain(|v| !volumes.contains(v));
         Ok(())
     }
 
@@ -535,56 +527,47 @@ impl Engine {
         stores.volumes().map(|volume| core.cache().passes_through(volume)).collect()
     }
 
-    /// The stores are about to be written again. Returns the volumes whose headers cannot be written, and why; what
-    /// is cached of them is dropped, unless flash has failed. Of those in `dropped`, nothing is cached. The headers of
-    /// the volumes that are `held` anyway stay.
+    /// The stores are about to be written again. Returns the volumes that stay held, and why: those in `changed`, and
+    /// those whose headers cannot be written. What is cached of the latter is dropped, unless flash has failed.
     fn withdraw_notes(
         &self,
-        orders: &mut Orders,
-        dropped: &[Volume],
-        held: BTreeMap<Volume, String>,
+        orders: &Orders,
+        changed: BTreeMap<Volume, String>,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<BTreeMap<Volume, String>, EngineError> {
-        let all: Vec<Volume> = self.stores.volumes().collect();
-        let others: Vec<Volume> = all.iter().copied().filter(|v| !held.contains_key(v)).collect();
-        let mut noted = held;
-        noted.append(&mut self.withdraw_from_headers(orders, &others, goes_on));
+        let kept: Vec<Volume> = changed.keys().copied().collect();
+        let held = self.withdraw_from_headers(orders, changed, goes_on);
         let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
-        let close = |volume| if noted.contains_key(&volume) { void(volume) } else { open(volume) };
-        let withdrawn = store_notes::seal(self, all.into_iter().map(close).collect());
+        let close = |volume| if held.contains_key(&volume) { void(volume) } else { open(volume) };
+        let withdrawn = store_notes::seal(self, self.stores.volumes().map(close).collect());
         match withdrawn.map_err(failed("resuming clients")) {
-            // Nothing is cached of the volumes in `noted`. Those that were held before still need a comparison, which
-            // says whether others have changed their stores.
-            Ok(()) => orders.undropped.retain(|volume| !others.contains(volume)),
+            // (A changed volume is compared once more, so that operators learn that its store was changed.)
+            Ok(()) => self.change_holds(|holds| {
+                let dropped = held.keys().copied().filter(|volume| !kept.contains(volume));
+                holds.take_note(&dropped.collect::<Vec<_>>(), NoteEvent::Drop);
+            }),
             // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
-            // drops what is clean; nothing becomes dirty there any more.
-            Err(error) => {
-                if !self.shared.lock().cache().has_given_up() {
-                    return Err(error);
-                }
-                // Nor does it note what no longer counts, so that cannot be dropped: a write of a block that flash has
-                // would bypass its record.
-                orders.undropped = noted.keys().copied().filter(|v| !dropped.contains(v)).collect();
-            }
+            // drops what is clean; nothing becomes dirty there any more. Nor does it note what no longer counts, so
+            // that cannot be dropped: a write of a block that flash has would bypass its record.
+            Err(_) if self.shared.lock().cache().has_given_up() => {}
+            Err(error) => return Err(error),
         }
-        for (volume, note) in orders.notes.iter_mut().flat_map(PerVolume::iter_mut) {
-            // (The stores of the others change from now on.)
-            note.take_if(|_| !orders.undropped.contains(&volume));
-        }
-        Ok(noted)
+        Ok(held)
     }
 
-    /// Takes back what the headers of these volumes say of how a quiesce left their stores. Returns the volumes
-    /// whose headers cannot be written, and why.
+    /// Takes back what the headers of noted stores say of how a quiesce left them, except for the volumes in `held`,
+    /// which stay held for these reasons. Returns these, and the volumes whose headers cannot be written, and why.
     fn withdraw_from_headers(
         &self,
-        orders: &mut Orders,
-        volumes: &[Volume],
+        orders: &Orders,
+        mut held: BTreeMap<Volume, String>,
         goes_on: &dyn Fn() -> bool,
     ) -> BTreeMap<Volume, String> {
+        let noted = self.shared.lock().holds().notes().volumes(|_| true);
+        let volumes: Vec<Volume> = noted.into_iter().filter(|v| !held.contains_key(v)).collect();
         let (marks_dirty, shared) = (orders.marks_dirty, self.shared.clone());
         let patience = Patience { total: HEADER_WAIT_MAX, ..patience(goes_on) };
-        let asked = self.stores.ask(volumes, &patience, move |volume, store| {
+        let asked = self.stores.ask(&volumes, &patience, move |volume, store| {
             let passes_through = shared.lock().cache().passes_through(volume);
             let dirty = marks_dirty && !store.read_only && !passes_through;
             match store.withdraw_note(dirty) {
@@ -594,21 +577,21 @@ impl Engine {
             }
             store.times()
         });
-        let mut noted = BTreeMap::new();
         for (volume, answer) in asked.into_iter().enumerate() {
             let volume = Volume(volume as u32);
             match answer {
+                // Should this be tried again, the file's new times are no sign of others.
                 Some(Ok(times)) => {
-                    // Should this be tried again, the file's new times are no sign of others.
-                    let note = orders.notes.as_mut().and_then(|notes| notes[volume].as_mut());
-                    note.into_iter().for_each(|note| note.times = times);
+                    self.change_holds(|holds| {
+                        holds.take_note(&[volume], NoteEvent::Rewrite(times))
+                    });
                 }
                 _ if !volumes.contains(&volume) => {}
-                Some(Err(error)) => drop(noted.insert(volume, error.to_string())),
-                None => drop(noted.insert(volume, "the store does not answer".to_owned())),
+                Some(Err(error)) => drop(held.insert(volume, error.to_string())),
+                None => drop(held.insert(volume, "the store does not answer".to_owned())),
             }
         }
-        noted
+        held
     }
 }
 

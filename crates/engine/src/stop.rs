@@ -213,7 +213,7 @@ impl Engine {
         let goes_on = || !self.stores.are_given_up();
         let noted = store_notes::end_stamping(self, wait);
         noted
-            .and_then(|()| store_notes::note_stores(self, left, &patience(&goes_on)).1)
+            .and_then(|()| store_notes::note_stores(self, left, &patience(&goes_on)).result())
             .map_err(unsealed)
     }
 

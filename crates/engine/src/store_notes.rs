@@ -7,28 +7,52 @@ use forebay_flash::{HeaderChange, Sealed};
 
 use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
-use crate::fingerprint::SealContents;
+use crate::fingerprint::StoreNote;
 use crate::held_wait::{HELD_WAIT_MAX, HeldWait};
 use crate::news::Rest;
+use crate::options::VolumeDescription;
 use crate::patience::Patience;
 
-/// Records how the stores are left; nothing is in progress, and no stamps are written. Returns the notes, by
-/// volume. If that fails for some stores, the others have their notes nevertheless.
+/// How an order has left the stores.
+#[derive(Debug)]
+pub(crate) struct LeftStores {
+    /// By volume; none for a store that could not be noted.
+    pub notes: PerVolume<Option<StoreNote>>,
+    /// The volumes whose stores are not as an earlier note says. The flash tier drops what is cached of them with the
+    /// seal, so that the new notes cannot cover up what others have written.
+    pub changed: Vec<Volume>,
+    /// Whether the flash tier has recorded the notes.
+    pub sealed: Result<(), EngineError>,
+    /// Whether all stores have been noted.
+    pub noted: Result<(), EngineError>,
+}
+
+impl LeftStores {
+    /// Whether the stores were left as intended.
+    pub fn result(self) -> Result<(), EngineError> {
+        self.sealed.and(self.noted)
+    }
+}
+
+/// Records how the stores are left; nothing is in progress, and no stamps are written. If that fails for
+/// some stores, the others have their notes nevertheless.
 pub(crate) fn note_stores(
     engine: &Engine,
     left: StoreState,
     patience: &Patience<'_>,
-) -> (PerVolume<Option<SealContents>>, Result<(), EngineError>) {
+) -> LeftStores {
     let core = engine.shared.lock();
     let stamp = core.cache().stamp_now(left != StoreState::Dirty);
     // Something cached could be out of date later: on flash, or in memory after a quiesce.
-    let prints = engine.has_flash || core.holds().quiesced().is_some();
+    let needs_notes = engine.has_flash || core.holds().quiesced().is_some();
+    let former = |of: &VolumeDescription| core.holds().notes().of(of.volume).note().copied();
+    let former: Vec<Option<StoreNote>> = engine.volumes().iter().map(former).collect();
     drop(core);
     let (shared, has_flash) = (engine.shared.clone(), engine.has_flash);
     let all: Vec<Volume> = engine.stores.volumes().collect();
     let left_so = engine.stores.ask(&all, patience, move |volume, store| {
-        let contents = prints.then(|| store.contents(store.size_bytes)).transpose()?;
-        let print = contents.map(|contents| contents.print);
+        let contents = needs_notes.then(|| store.contents(store.size_bytes)).transpose()?;
+        let fingerprint = contents.map(|contents| contents.fingerprint);
         // (A volume that begins to pass through after the answer releases its store after what is written here,
         // under the lock of the store.)
         let passes_through = shared.lock().cache().passes_through(volume);
@@ -37,16 +61,16 @@ pub(crate) fn note_stores(
             // What flash holds of a volume that passes through is void, whatever becomes of flash.
             released: left == StoreState::Released || passes_through,
             // Without flash, no later run has anything cached that could be out of date.
-            fingerprint: print.filter(|_| has_flash),
+            fingerprint: fingerprint.filter(|_| has_flash),
             data_bytes: store.size_bytes,
             stamp,
         };
-        let note = store.leave(&change, print)?;
+        let note = store.leave(&change, fingerprint)?;
         Ok((note, store.keeps_stamps().then(|| store.stamp_number())))
     });
-    let (mut sealed, mut notes) = (Vec::new(), PerVolume::EMPTY);
+    let (mut sealed, mut notes, mut changed) = (Vec::new(), PerVolume::EMPTY, Vec::new());
     let (mut failed, mut others) = (None, Vec::new());
-    for (left_so, of) in left_so.into_iter().zip(engine.volumes()) {
+    for ((left_so, of), former) in left_so.into_iter().zip(engine.volumes()).zip(former) {
         let silent = || EngineError::NoAnswer {
             volumes: vec![of.name.clone()],
             seconds: patience.silence.as_secs(),
@@ -61,18 +85,21 @@ pub(crate) fn note_stores(
         notes.push(note);
         if let Some(note) = note {
             let (volume, seal) = (of.volume, note.seal());
-            let distrust = left == StoreState::Released;
+            let is_changed = former.is_some_and(|former| !former.has_contents_of(&note));
+            changed.extend(is_changed.then_some(volume));
+            let distrust = left == StoreState::Released || is_changed;
             sealed.push(Sealed { volume, seal, distrust, stamp });
         }
     }
-    let sealed = if engine.has_flash { seal(engine, sealed) } else { Ok(()) };
+    // (Without flash, this drops what memory has.)
+    let seals = engine.has_flash || !changed.is_empty();
+    let sealed = if seals { seal(engine, sealed) } else { Ok(()) };
     let noted = match failed {
-        _ if sealed.is_err() => sealed,
         None => Ok(()),
         Some(error) if others.is_empty() => Err(error),
         Some(error) => Err(EngineError::SeveralStores { error: Box::new(error), others }),
     };
-    (notes, noted)
+    LeftStores { notes, changed, sealed, noted }
 }
 
 /// From now on no stamps are written until requests continue. Data that was destaged but not
