@@ -1,12 +1,12 @@
 #!/bin/bash
-# `forebay mrc` beside libCacheSim's mrcProfiler, on the same trace, exact and sampled at the same rates, in
-# turns; the processor time and peak memory of each, and how far their curves are from the exact one.
-# Prints a Markdown table.
+# Compares `forebay mrc` with libCacheSim's mrcProfiler on the same trace, exact and sampled at the same rates.
+# The two take turns. Prints a Markdown table: the processor time and peak memory of each, and how far their
+# curves are from the exact one.
 #
-#   cargo build --release -p forebay && bench/curves-peer.sh PATH_OF_mrcProfiler [TRACE]
+#   cargo build --release -p forebay && bench/curves-peer.sh PATH_TO_mrcProfiler [TRACE]
 #
 # TRACE is an oracleGeneral file of objects of 4 KiB; without one, 20 million requests to 2 million
-# blocks are made. BENCH_ROUNDS (5) rounds, of which the exact curves, a minute or more, are in the first.
+# blocks are generated. BENCH_ROUNDS (5) rounds; exact curves, which take a minute or more, only in the first.
 set -euo pipefail
 peer=$(realpath "${1:?the path of mrcProfiler, of libCacheSim}")
 trace=${2:+$(realpath "$2")}

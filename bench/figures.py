@@ -132,29 +132,37 @@ def places():
         for number, line in enumerate(page.read_text().splitlines(), 1):
             if match := MARKER.fullmatch(line):
                 if place:
-                    wrong.append(f"{place}: it has no end")
+                    wrong.append(f"{place}: the end marker is missing")
                 words = match[1]
                 place = Place(page, number, words, counts.get(words, 0))
                 counts[words] = place.nth + 1
                 wrong += [f"{place}: {what}" for what in errors(words)]
             elif line == END:
                 if not place:
-                    wrong.append(f"{page.relative_to(ROOT)}:{number}: nothing begins")
+                    wrong.append(
+                        f"{page.relative_to(ROOT)}:{number}: an end marker without a start"
+                    )
                 else:
                     found.append(place)
                 place = None
             elif "figures" in line and line.startswith("<!--"):
-                wrong.append(f"{page.relative_to(ROOT)}:{number}: a marker is {line}")
+                wrong.append(
+                    f"{page.relative_to(ROOT)}:{number}: a malformed marker: {line}"
+                )
             elif place and (match := PICTURE.fullmatch(line)):
                 place.picture = page.parent / match[1]
             elif place and line and not line.startswith("|"):
-                wrong.append(f"{page.relative_to(ROOT)}:{number}: text among figures")
+                wrong.append(
+                    f"{page.relative_to(ROOT)}:{number}: text between the markers"
+                )
         if place:
-            wrong.append(f"{place}: it has no end")
+            wrong.append(f"{place}: the end marker is missing")
     for place in found:
         draws = shlex.split(place.words)[0] in PICTURES
         if draws != bool(place.picture):
-            wrong.append(f"{place}: there is {'no' if draws else 'a'} picture")
+            wrong.append(
+                f"{place}: {'the picture is missing' if draws else 'a picture is not expected here'}"
+            )
     return found, wrong
 
 
@@ -340,7 +348,7 @@ class Progress:
         """Compares the results with the places that have these arguments, and replaces their
         contents.
         """
-        time_taken = f"{seconds:.0f} s of processors"
+        time_taken = f"{seconds:.0f} s of CPU"
         for place in group:
             if place.nth >= len(parts) or not parts[place.nth]:
                 self.fail(place, f"the program gives {len(parts)} tables or pictures")
@@ -353,7 +361,7 @@ class Progress:
             self.differing += 1
             removed = sum(line.startswith("-") for line in lines)
             added = len(lines) - removed
-            self.say(place, f"{removed} lines by {added} others, {time_taken}")
+            self.say(place, f"{removed} lines replaced by {added} others, {time_taken}")
             if self.check and not place.picture:
                 print("\n".join(f"    {line}" for line in lines), flush=True)
             if not self.check:
@@ -361,7 +369,7 @@ class Progress:
 
     def fail(self, place, what):
         self.failed += 1
-        self.say(place, f"left as it is: {what}")
+        self.say(place, f"left unchanged: {what}")
 
 
 def make(chosen, check):
@@ -371,7 +379,7 @@ def make(chosen, check):
     groups = {}
     for place, lacks in left:
         if lacks:
-            progress.say(place, f"left as it is: no trace {', '.join(lacks)}")
+            progress.say(place, f"left unchanged: missing trace {', '.join(lacks)}")
         else:
             groups.setdefault(place.words, []).append(place)
     at_once = int(os.environ.get("FIGURES_AT_ONCE", "2"))
@@ -396,12 +404,12 @@ def make(chosen, check):
         except KeyboardInterrupt:
             runner.stop()
             pool.shutdown(cancel_futures=True)
-            print(f"stopped: {progress.count - progress.done} are as they were")
+            print(f"stopped: {progress.count - progress.done} left unchanged")
             return 130
     lacking = sum(bool(lacks) for _, lacks in left)
     differ = "differ" if check else "changed"
     print(
-        f"{progress.differing} of {len(chosen)} {differ}; left as they are: {lacking} whose traces are missing,"
+        f"{progress.differing} of {len(chosen)} {differ}; left unchanged: {lacking} whose traces are missing,"
         f" {progress.failed} whose programs failed"
     )
     return 1 if progress.failed or check and progress.differing else 0
@@ -415,12 +423,12 @@ def prepare(runner, groups, progress):
     lines = [line for line in groups if shlex.split(line)[0] == "papers.py"]
     if not lines:
         return
-    print(f"runs the studies of {len(lines)} tables ...", flush=True)
+    print(f"running the studies for {len(lines)} tables ...", flush=True)
     began = time.monotonic()
     try:
         seconds = runner.study({shlex.split(line)[1] for line in lines})
         took = time.monotonic() - began
-        print(f"the studies took {took:.0f} s, {seconds:.0f} s of processors")
+        print(f"the studies took {took:.0f} s, {seconds:.0f} s of CPU")
     except RuntimeError as error:
         for line in lines:
             for place in groups.pop(line):

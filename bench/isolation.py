@@ -261,20 +261,22 @@ def main():
     )
     parser.add_argument("--simulated", action="store_true")
     parser.add_argument(
-        "--seconds", type=int, help="of each run: 60, of a simulated one 600"
+        "--seconds", type=int, help="duration of each run (60; if simulated, 600)"
     )
     parser.add_argument(
-        "--rate", type=int, help="requests per second and volume: 500, simulated 1000"
+        "--rate",
+        type=int,
+        help="requests per second and volume (500; if simulated, 1000)",
     )
     parser.add_argument("--layouts", default="slots,log")
-    parser.add_argument("--flash", default="256MiB", help="the size of flash")
+    parser.add_argument("--flash", default="256MiB", help="size of the flash tier")
     parser.add_argument(
-        "--backing", default="san", help="the stores of a simulated run"
+        "--backing", default="san", help="device of the stores in a simulated run"
     )
     args = parser.parse_args()
     for name in args.cases:
         if name not in CASES:
-            parser.error(f"{name} is none of {', '.join(CASES)}")
+            parser.error(f"{name} is not one of {', '.join(CASES)}")
     args.seconds = args.seconds or (600 if args.simulated else 60)
     args.rate = args.rate or (1000 if args.simulated else 500)
     if not args.simulated:

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What the measuring commands take of a trace of 20 million requests: seconds elapsed, seconds of CPU and peak
-# memory, as a Markdown table. With another binary in BEFORE, both in turns.
+# What the measuring commands cost on a trace of 20 million requests: elapsed seconds, CPU seconds and peak
+# memory, as a Markdown table. With another binary in BEFORE, the two take turns.
 #
 #   cargo build --release -p forebay && [BEFORE=PATH] bench/measuring.sh
 #

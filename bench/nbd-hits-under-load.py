@@ -10,7 +10,7 @@ full flash tier of 256 MiB (`loaded`), and while it writes them to another serve
 the reads compete only for processors. The phases take turns for N rounds; the table shows medians
 over the rounds.
 
-BEFORE=PATH of another (older) forebay measures it in turns with this one. FOREBAY=path of the
+BEFORE=PATH of another (older) forebay alternates it with this one. FOREBAY=path of the
 binary (target/release/forebay). Needs fio with its nbd engine.
 """
 

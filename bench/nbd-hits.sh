@@ -1,5 +1,5 @@
 #!/bin/bash
-# Hits over NBD on a unix socket: forebay beside a plain memory server (bench/ramserver) and
+# Hits over NBD on a unix socket: forebay compared with a plain memory server (bench/ramserver) and
 # nbdkit's memory plugin, all in one run, with ratios to both. Prints a Markdown table.
 #
 #   cargo build --release -p forebay -p forebay-ramserver && bench/nbd-hits.sh
@@ -9,8 +9,8 @@
 #
 # With BEFORE=PATH, another forebay (an older one) takes part as "before".
 #
-# The servers take turns. BENCH_SECONDS (3) per cell; BENCH_ROUNDS (5) rounds, of whose numbers
-# the medians count. BENCH_LOADS lists the loads, with commas between them: fio's mode, the
+# The servers take turns. BENCH_SECONDS (3) per cell; BENCH_ROUNDS (5) rounds, of which
+# the table shows medians. BENCH_LOADS lists the loads, separated by commas: fio's mode, the
 # size of a request, the queue depth and the number of connections ("randread 4k 16 4").
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -3,9 +3,9 @@
 
 bench/papers.py [TABLE...]          all tables, or those named: classes, cydonia, tiers, lines, promotion, levels,
                                     pages, policies
-bench/papers.py --check             compare all with the page: names the lines that differ, status 1
+bench/papers.py --check             compare all with the page; if lines differ, print them and exit with status 1
 
-PAPERS=directory with one for each study (target/papers).
+PAPERS=directory that contains one for each study (target/papers).
 """
 
 import contextlib
@@ -210,4 +210,4 @@ elif "--check" not in sys.argv:
 elif found := differences():
     sys.exit("\n".join([f"{PAGE} differs from the studies:", *found]))
 else:
-    print(f"{PAGE} has the figures of the studies")
+    print(f"{PAGE} matches the studies")

@@ -51,7 +51,7 @@ def main():
         sys.exit(f"give STYLES a line for {', '.join(unknown)}")
     names = [name for name in STYLES if name in policies]
     height = ABOVE + PANEL * math.ceil(len(words[1:]) / COLUMNS) - 16
-    what = "Miss ratio by size: the cache as a share of the blocks of the trace; each panel has a scale of its own"
+    what = "Miss ratio by cache size, as a share of the trace's blocks; each panel has its own scale"
     out = [text(LEFT, 18, what, size=13), *legend(names)]
     for number, path in enumerate(traces(words[1:])):
         x = LEFT + number % COLUMNS * (WIDTH - 10) / COLUMNS

@@ -7,8 +7,8 @@
 Prints a Markdown table: for each trace and size, a share of its distinct 4 KiB blocks in percent
 (1,5,10,25), the miss ratio of every policy that a configuration can name and of Belady's optimum,
 the lower bound. The policy with the fewest misses is bold. The last rows show the mean of each
-column, and by how much a policy misses more than LRU in its worst case. `FOREBAY` names another
-binary, NAME=TRACE another name in the table.
+column, and how much more a policy misses than LRU in its worst case. `FOREBAY` names another
+binary; NAME=TRACE, another name in the table.
 """
 
 import sys
@@ -27,7 +27,7 @@ def main():
     if not words:
         sys.exit(__doc__)
     policies = compared_policies()
-    row("trace", "of the blocks", *policies, "opt")
+    row("trace", "share of blocks", *policies, "opt")
     row("---", "---:", *["---:"] * (len(policies) + 1))
     cases = []
     for trace in traces(words):
@@ -36,7 +36,7 @@ def main():
     means = [sum(case[name] for case in cases) / len(cases) for name in names]
     row("mean", "", *(f"{mean:.3f}" for mean in means))
     worst = [max(case[name] - case["lru"] for case in cases) for name in names]
-    row("worst, less LRU's", "", *(f"{excess:+.3f}" for excess in worst))
+    row("worst, minus LRU's", "", *(f"{excess:+.3f}" for excess in worst))
 
 
 def measure(path, shares, policies):

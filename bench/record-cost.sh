@@ -1,8 +1,8 @@
 #!/bin/bash
-# What `serve --record` and `--record --hash` and `--record --sample 0.1` cost: four servers alike, of
-# which one records, one records with hashes and one a sample, under the same load of hits, in turns; the
-# processor time of each for a request, that of the recording thread alone, and the ratios of each round. Prints a Markdown table
-# and the median ratios.
+# What `serve --record`, `--record --hash` and `--record --sample 0.1` cost. Of four otherwise identical servers,
+# one records, one records with hashes and one records a sample; they take turns under the same load of hits.
+# Prints a Markdown table with the processor time per request of each, that of the recording thread alone, and
+# the ratios of each round, and then the median ratios.
 #
 #   cargo build --release -p forebay && bench/record-cost.sh
 #

@@ -5,9 +5,9 @@
 #
 #   cargo build --release -p forebay && BENCH_GIB=16 bench/recovery.sh
 #
-# BENCH_GIB (4) GiB of records and their headers; it takes so much in TMPDIR. BENCH_LAYOUT=slots has the
-# other layout. With BEFORE=PATH, another forebay (an older one) fills a tier of its own and starts it,
-# too.
+# BENCH_GIB (4) GiB of records and their headers, which need the same space in TMPDIR. BENCH_LAYOUT=slots
+# selects the other layout. With BEFORE=PATH, another forebay (an older one) also fills its own tier and
+# starts with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 gib=${BENCH_GIB:-4} layout=${BENCH_LAYOUT:-log}

@@ -3,14 +3,14 @@
 # size and policy, in turns. Prints a Markdown table of medians: millions of requests per second of CPU
 # time, and miss ratios, which show that both did the same work.
 #
-#   cargo build --release -p forebay && bench/simulate-peer.sh PATH_OF_cachesim [TRACE]
+#   cargo build --release -p forebay && bench/simulate-peer.sh PATH_TO_cachesim [TRACE]
 #
 # TRACE is any trace; its requests are cut into blocks of 4 KiB. Without one, 20 million Zipf requests to 2
-# million blocks are made. The cache holds 10 % of the blocks that the trace touches.
+# million blocks are generated. The cache holds 10 % of the blocks that the trace touches.
 #
 # "with reading" is the CPU time of the whole process, start and end included. "loop" is the simulation alone:
-# forebay's is that of the thread that simulates (`cpu_s`), which also hashes the trace; the peer's is its
-# process less that of its policy `nop`, which reads the trace and does nothing else.
+# forebay's is that of the thread that simulates (`cpu_s`), which also hashes the trace; the peer's is
+# the time of its process, minus that with its policy `nop`, which only reads the trace.
 #
 # BENCH_ROUNDS (7) rounds. BENCH_POLICIES ("lru sieve s3-fifo arc clock").
 set -euo pipefail

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Measures studies: what a cell costs beyond the command, how they scale, what a search saves.
+"""Measures studies: what a cell costs beyond the command, how studies scale, what a search saves.
 
     bench/study.py overhead [CELLS]        time that a study adds to each cell, on one worker
     bench/study.py scale [CELLS [WORKERS...]]
                                            wall-clock time, compared with the cells' processor time
     bench/study.py kills [CELLS]           kill a worker every 20 s; count the rows
     bench/study.py search TRACE...         compare Optuna with the full sweep
-    bench/study.py terabyte                what fleets and studies take by requests and by files, and
-                                           from that, what 10,000 traces of a terabyte in all would
+    bench/study.py terabyte                cost of fleets and studies by requests and by files,
+                                           extrapolated to 10,000 traces of a terabyte in total
     bench/study.py replayed [WORKLOADS]    replay workloads that `advise` was not trained on, with and
                                            without a second tier; how often its advice was right
     bench/study.py advised DIR [TRACE...]  how often the trees of `advise --train DIR TRAINING` are right, by size;
-                                           and those of the shipped model about TRACEs. TRAINING, the traces of the
-                                           training, is BENCH_TRACE
+                                           and those of the shipped model, on TRACEs. TRAINING, the trace to train
+                                           on, is BENCH_TRACE
 
-BENCH_TRACE=the trace of the first three (sqlite-shop). FOREBAY=path of the binary
-(target/release/forebay). Run it by the Python of an environment in which the package is installed
-(scripts/test-python.sh makes target/python). Other work on the machine counts as time of the study,
-so the load is printed.
+BENCH_TRACE=the trace for the first three (sqlite-shop). FOREBAY=path of the binary
+(target/release/forebay). Run it with the Python of an environment in which the package is installed
+(scripts/test-python.sh makes target/python). Other work on the machine lengthens the measured
+times, so the load is printed.
 """
 
 import itertools
@@ -436,7 +436,7 @@ def advised(directory, *traces):
     entries, families = training([TRACE])
     known, examples = simulated(entries, directory)
     apart = {text for _, text in held_out()}
-    print(f"workloads not seen, by their blocks (each up to the next of {SIZES}):\n")
+    print(f"unseen workloads, by number of blocks (each up to the next of {SIZES}):\n")
     row("question", "blocks", *CHECKED)
     row("---", "---:", *["---:"] * len(CHECKED))
     for question, rows in examples.items():

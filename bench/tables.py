@@ -2,7 +2,7 @@
 """Prints the tables of the documents.
 
     bench/tables.py lru              hits of two tiers, compared with LRU of the same total size
-    bench/tables.py kept TRACE...    what two tiers keep of the hits of LRU, by write policy and layout
+    bench/tables.py kept TRACE...    share of LRU's hits that two tiers keep, by write policy and layout
     bench/tables.py rates TRACE...   requests per second of the first 300,000, by devices, write policy and layout
     bench/tables.py kept-with 'promote_after = 3' TRACE...
                                      what slots keep and write with such a line in [flash]
@@ -16,9 +16,9 @@
                                      hits and writes to flash, by write policy and admission
     bench/tables.py relations TRACE...
                                      hits and writes to flash, by relation of the tiers
-    bench/tables.py etica TRACE...   the same of ETICA's relations, with pages of 4 KiB
+    bench/tables.py etica TRACE...   the same for ETICA's relations, with pages of 4 KiB
     bench/tables.py cells TRACE...   hits and writes to flash, by what replaces blocks on flash
-    bench/tables.py bypass TRACE...  hits and writes to flash, by length of the streams that go past
+    bench/tables.py bypass TRACE...  hits and writes to flash, by length of the streams that bypass the cache
     bench/tables.py pod TRACE        read-only and write-only caches, compared with their curves
     bench/tables.py sampling TRACE...
                                      errors of sampled curves
@@ -39,7 +39,7 @@
     bench/tables.py memory           bookkeeping, by size of the tiers and layout of the flash
     bench/tables.py backing TRACE    operations of the backing store, by tiers and write policy
     bench/tables.py consolidate [TRACE VOLUME...]
-                                     wastage by the number of workloads (synthetic ones without)
+                                     wastage by number of workloads (synthetic ones by default)
 
 NAME=TRACE gives a trace a name in the table. FOREBAY=path of the binary (target/release/forebay). The same
 figures come out on every machine; the times of `miniature` go to standard error. bench/figures.py puts the
@@ -345,7 +345,7 @@ def memory():
     row(
         "policy",
         "bytes per block",
-        "bytes included for the policy's own lists, counts, ghosts and sketches",
+        "of which for the policy's own lists, counts, ghosts and sketches",
     )
     row(*["---"] * 3)
     names = {}

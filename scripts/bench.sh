@@ -90,7 +90,7 @@ for name in ${*:-$BENCHES}; do
     say ""
     say "=== $name"
     if [[ " ${SKIP:-} " == *" $name "* ]]; then
-        say "skipped: as asked"
+        say "skipped: as requested"
         skipped=$((skipped + 1))
         continue
     fi

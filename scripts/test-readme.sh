@@ -24,5 +24,5 @@ sed -n '/^## Five minutes/,/^## What is promised/s/^    //p' README.md >"$scratc
 cd "$scratch"
 PATH="$scratch/bin:$PATH" bash -eux tour.sh
 for result in mrc.html plan.html mine.parquet; do
-    [ -s "$result" ] || { say "the tour did not make $result"; exit 1; }
+    [ -s "$result" ] || { say "the tour did not create $result"; exit 1; }
 done

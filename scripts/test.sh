@@ -141,7 +141,7 @@ step_readme() {
 
 # Runs the adversary for longer than its own tests do: bounded by operations, not by time.
 step_adversary() {
-    [ -e adversary/src/main.rs ] || skip "the adversary runs within its tests only"
+    [ -e adversary/src/main.rs ] || skip "the adversary runs only within its tests"
     local place="$built/adversary"
     mkdir -p "$place"
     # Runs a copy, because later steps build, too.
@@ -197,14 +197,14 @@ follow() {
 # Prints the processor time of a step and of everything it started; nothing if the step did not
 # finish.
 processor_seconds() {
-    sed -nE 's/^processor time: //p' "$1" | tail -n 1 | awk '{print ", " $1 + $2 " s of processors"}'
+    sed -nE 's/^processor time: //p' "$1" | tail -n 1 | awk '{print ", " $1 + $2 " s of CPU"}'
 }
 
 # Shows the failures in the log of a step, at most 60 lines.
 failures() {
     local step=$1 log=$logs/$1.log
     say ""
-    say "failures of $step:"
+    say "failures in $step:"
     case "$step" in
         integration) sed -nE '/^FAIL /,/^(ok|skipped:|[0-9]+ passed)/{/^(ok|skipped:|[0-9]+ passed)/!p}' "$log" ;;
         *) grep --text -E '^(error|FAILED|test .*FAILED|thread .* panicked|assertion | +(left|right): )' "$log" ;;
@@ -236,7 +236,7 @@ finish() {
                     tail -n 60 "$log"
                     ;;
             esac
-            [ "$status" = 124 ] && say "ended after $STEP_SECONDS_MAX s"
+            [ "$status" = 124 ] && say "timed out after $STEP_SECONDS_MAX s"
             line="FAILED   $step ($took), see $log"
             unsuccessful="$step $unsuccessful"
             ;;
@@ -278,7 +278,7 @@ for step in $beside; do
 done
 
 say ""
-say "summary, $((SECONDS - started)) s in all:"
+say "summary, $((SECONDS - started)) s in total:"
 printf '%s' "$summary" | sed 's/^/  /'
 within="$(printf '%s' "$within" | sort -u)"
 if [ -n "${within//[[:space:]]/}" ]; then

@@ -141,7 +141,7 @@ fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, 
         run.world.reboot(run.world.config.clone());
         run.format()?;
     }
-    run.verify("after the trouble")?;
+    run.verify("after the fault")?;
     let before = run.choices.enter_first();
     perform_whole(&mut run, Action::Write)?;
     run.end(End::Stop { destage: true }, true)?;

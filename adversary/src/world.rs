@@ -239,7 +239,7 @@ impl World {
         wrong.or(self.watch.as_ref()?.breach.as_deref())
     }
 
-    /// Returns a violation if an eviction took more steps than its policy may: the hand of CLOCK,
+    /// Returns a violation if an eviction took more steps than its policy allows: the hand of CLOCK,
     /// SIEVE and S3-FIFO may pass as many blocks as its parameter says; other policies may take at
     /// most a fixed number of steps.
     fn evicted_endlessly(&self) -> Option<&str> {
@@ -254,7 +254,7 @@ impl World {
         let bounds = [config.replacement, cells]
             .map(|policy| policy.get("hand_steps_max").map_or(OTHERS_MAX, u64::from));
         let endless = took.iter().zip(bounds).any(|(&took, bound)| took > bound);
-        endless.then_some("an eviction took more steps than its policy may")
+        endless.then_some("an eviction took more steps than its policy allows")
     }
 
     /// Returns a violation if there are blocks where the relation of the tiers allows none.
@@ -557,10 +557,7 @@ impl World {
         self.cache.handle_timeout(self.now);
         self.run();
         let due = self.cache.poll_timeout().filter(|_| !self.cache.is_half_way());
-        assert!(
-            due.is_none_or(|at| at > self.now),
-            "a timeout is due again when it has been handled"
-        );
+        assert!(due.is_none_or(|at| at > self.now), "a timeout is due again after it was handled");
         true
     }
 

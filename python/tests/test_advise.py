@@ -44,7 +44,7 @@ def test_the_shipped_model_beats_always_giving_the_most_frequent_answer():
         checked = tree["cross_validated"]
         assert set(checked) == {"by_workload", "by_family"}
         assert checked["by_workload"]["accuracy"] > tree["baseline"]["accuracy"], name
-        # It also does on workloads that were kept out of the training.
+        # It also does on workloads that were excluded from training.
         held_out = tree["held_out"]
         assert held_out["rows"] > 100
         assert held_out["accuracy"] > held_out["baseline"], name

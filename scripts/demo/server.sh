@@ -55,7 +55,7 @@ stop_server() {
     local pid=$SERVER
     SERVER=
     kill -TERM "$pid"
-    wait "$pid" || { cat "$scratch/server.log" >&2; fail "the server did not stop in order"; }
+    wait "$pid" || { cat "$scratch/server.log" >&2; fail "the server did not stop cleanly"; }
 }
 
 server_status() { "$FOREBAY" ctl status --control "unix:$scratch/control.sock"; }

@@ -6,7 +6,7 @@
     shop.py check DATABASE TRANSACTIONS check that every order exists and the database is sound
 
 Every order is one durable transaction. A few items are much more popular than the rest, and from
-time to time a report scans a part of all items. Every few transactions, the database is dropped
+time to time a report scans part of the items. Every few transactions, the database is dropped
 from this machine's page cache, so that its reads reach the disk as on a machine whose memory is
 small compared with its data. The random numbers are seeded: the same arguments give the same
 statements.

@@ -8,7 +8,7 @@ told() {
     local offset=$1 length=$2
     shift 2
     nbdinfo --map --json "$URI" >map.json
-    python3 - "$offset" "$length" "$@" <<'END' || fail "bytes $offset+$length are reported otherwise: $(cat map.json)"
+    python3 - "$offset" "$length" "$@" <<'END' || fail "bytes $offset+$length are reported incorrectly: $(cat map.json)"
 import json, sys
 start, length, kinds = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 extents = json.load(open("map.json"))
@@ -17,7 +17,7 @@ for extent in extents:
     assert extent["offset"] == at, f"a gap at {at}"
     at += extent["length"]
     if extent["offset"] < start + length and at > start and extent["description"] not in kinds:
-        sys.exit(f"{extent} is none of {kinds}")
+        sys.exit(f"{extent} is not one of {kinds}")
 assert at >= start + length, f"the map ends at {at}"
 END
 }
@@ -68,7 +68,7 @@ told $((MIB + 24576)) 4096 zero
 told $((MIB + 36864)) 4096 data
 told $((2 * GIB)) $((2 * MIB)) hole,zero
 told $((2 * GIB + 2 * MIB)) $((2 * MIB)) data
-[ "$(stat -c %b disk.img)" -lt $((8 * MIB / 512)) ] || fail "the trim gave nothing back"
+[ "$(stat -c %b disk.img)" -lt $((8 * MIB / 512)) ] || fail "the trim freed no space"
 qemu-img map -f raw --output=json "$URI" >qemu.json
 python3 - <<'END'
 import json
@@ -118,14 +118,14 @@ END
     esac
     rm -f copy.img copy.qcow2
     nbdcopy "$URI" copy.img
-    cmp model.img copy.img || fail "nbdcopy brought something else (round $round)"
+    cmp model.img copy.img || fail "nbdcopy returned different data (round $round)"
     qemu-img convert -f raw -O qcow2 "$URI" copy.qcow2
     qemu-img compare -f raw -F qcow2 model.img copy.qcow2 >/dev/null ||
-        fail "qemu-img brought something else (round $round)"
+        fail "qemu-img returned different data (round $round)"
     [ "$(stat -c %b copy.img)" -lt $((200 * MIB / 512)) ] || fail "the copy is not sparse"
 done
 stop
-cmp model.img <(tail -c +$((MIB + 1)) disk.img) || fail "the store is not the whole truth"
+cmp model.img <(tail -c +$((MIB + 1)) disk.img) || fail "the store does not hold all data"
 rm -f disk.img flash.img
 
 # A store behind NBD reports its holes itself, if it can.
@@ -154,5 +154,5 @@ for how in "" --filter=noextents; do
     kill "$KIT"
     wait "$KIT" || true
     KIT=
-    cmp copy.img <(tail -c +$((MIB + 1)) disk.img) || fail "the copy is not what the store has ($how)"
+    cmp copy.img <(tail -c +$((MIB + 1)) disk.img) || fail "the copy differs from the store ($how)"
 done

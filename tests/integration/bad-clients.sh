@@ -114,7 +114,7 @@ for _ in $(seq 300); do
     kill -0 $bad 2>/dev/null || fail "$(cat bad.err)"
     sleep 0.1
 done
-grep -q ready bad.out || fail "the bad clients did not get to the end in 30 s: $(cat bad.err)"
+grep -q ready bad.out || fail "the bad clients did not finish within 30 s: $(cat bad.err)"
 # (`io` fails if the other clients hold it up.)
 io 'write -P 3 1M 1M' 'read -P 3 1M 1M'
 kib=$(awk '/VmRSS/ { print $2 }' "/proc/$SERVER/status")

@@ -98,12 +98,12 @@ cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; re
 config flash dram=15TiB
 rm -f flash.img disk.img
 refused 1 'cache.dram is 15 TiB, but this machine .*: reduce cache.dram' serve
-[ ! -e flash.img ] && [ ! -e disk.img ] || fail "files are left of a start that was refused"
+[ ! -e flash.img ] && [ ! -e disk.img ] || fail "a refused start left files behind"
 # A start that gets no memory leaves no files behind, and does not change existing ones.
 config flash dram=2GiB
 rm -f flash.img disk.img
 (ulimit -v $((1 << 20)); refused 1 'memory' serve)
-[ ! -e flash.img ] && [ ! -e disk.img ] || fail "files are left of a start that was refused"
+[ ! -e flash.img ] && [ ! -e disk.img ] || fail "a refused start left files behind"
 cp dirty-flash.img flash.img; cp dirty-disk.img disk.img; remember flash.img; remember disk.img
 (ulimit -v $((1 << 20)); refused 1 'memory' serve)
 untouched flash.img; untouched disk.img

@@ -10,7 +10,7 @@ stop
 sed -i "s|^control = .*|control = \"tcp:127.0.0.1:0\"\ncontrol_token_file = \"$WORK/token\"|" forebay.toml
 start
 control=$(sed -E 's/.*"control":"([^"]*)".*/\1/' ready)
-[ "$(stat -c %a token)" = 600 ] || fail "others can read the token"
+[ "$(stat -c %a token)" = 600 ] || fail "other users can read the token"
 timeout 120 python3 "$HERE/control-hostile.py" "$control" token || fail "over TCP"
 "$FOREBAY" ctl status --control "$control" --token-file token | grep -q '"requests"' || fail "ctl status"
 refused 1 'token' "$FOREBAY" ctl status --control "$control" --token-file nowhere

@@ -10,7 +10,7 @@ for field in '"requests"' '"hits"' '"tier1"' '"latency_us"' '"p9999"' '"tier2_by
     '"backing"' '"dirty_blocks_max"' '"volume": "vm1"'; do
     grep -q "$field" status.json || fail "status has no $field"
 done
-grep -q '"write_amplification": [1-9]' status.json || fail "status does not look into the flash tier"
+grep -q '"write_amplification": [1-9]' status.json || fail "status does not inspect the flash tier"
 grep -q '"dirty_blocks": 256' status.json || fail "1 MiB is 256 dirty blocks"
 ctl destage | grep -q '"dirty_blocks":0' || fail "something is still dirty"
 cmp -n 1048576 <(tail -c +1048577 disk.img) <(head -c 1M /dev/zero | tr '\0' '\1') \
@@ -86,7 +86,7 @@ config policy=write-through
 start
 ctl set --write-policy write-back >set.json
 grep -q '"acknowledge":"dram"' set.json || fail "without flash it says: $(cat set.json)"
-status | grep -q '"acknowledge": "dram"' || fail "the status claims flash that is not there"
+status | grep -q '"acknowledge": "dram"' || fail "the status reports flash that is not there"
 refused 1 'no flash tier' ctl set --write-policy write-back --acknowledge flash
 refused 1 'has no effect with write_policy' ctl set --write-policy write-through --acknowledge dram
 io 'write -P 7 0 64k' flush

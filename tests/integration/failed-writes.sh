@@ -55,7 +55,7 @@ for n, sector in enumerate(sectors):
 open(sys.argv[2], "w").write("".join(str(sector[0]) for sector in sectors))
 END
 }
-same() { look now && cmp -s now first || fail "$how: reads otherwise $1: $(cat first) $(cat now)"; }
+same() { look now && cmp -s now first || fail "$how: reads differently $1: $(cat first) $(cat now)"; }
 
 for case in store/log store/slots flash/log flash/slots; do
     for percent in 0 50 100; do

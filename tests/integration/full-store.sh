@@ -34,7 +34,7 @@ EOF
     done
     of vm2 'read -P 0xba 0 32M'
     of vm1 'read -P 0x11 0 8M'
-    [ -z "$(which suspended)" ] || fail "nobody has waited for the store"
+    [ -z "$(which suspended)" ] || fail "no client waited for the store"
     # Its share of flash is full: its writes wait, then fail, and a failed write does not count as
     # written.
     of vm1 fails 'write -P 0x22 64M 32M'
@@ -43,7 +43,7 @@ EOF
     of vm1 'read -P 0x11 0 8M'
     of vm2 'write -P 0xcc 0 32M' flush 'read -P 0xcc 0 32M'
     refused 1 'volume vm1' ctl destage
-    [ "$(which dirty_blocks)" = vm1 ] || fail "what is for vm2 could be destaged: $(status)"
+    [ "$(which dirty_blocks)" = vm1 ] || fail "the data of vm2 could be destaged: $(status)"
     # All of this survives a kill.
     crash
     start

@@ -177,7 +177,7 @@ print(f"memory {before} KiB before, at most {most} KiB, allowed {ALLOWED_KIB} Ki
 print(
     f"good client alone {alone:.0f} requests/s, among {CLIENTS} hostile ones {among:.0f}"
 )
-print(f"4 MiB written and read when they had left: {waited:.2f} s")
+print(f"4 MiB written and read after they left: {waited:.2f} s")
 assert most <= ALLOWED_KIB, "too much memory"
 # Not a measurement: only checks that the good client is served at all.
 assert among > alone / 20, "the good client is hardly served"

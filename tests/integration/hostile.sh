@@ -15,8 +15,8 @@ start
 timeout 500 python3 "$HERE/hostile.py" nbd.sock "$SERVER" "$clients" $(((64 + 8 + 256 + 64) * 1024)) \
     || fail "$(status)"
 status >status.json
-grep -q '"stall_timeout": [1-9]' status.json || fail "nobody was closed for holding memory"
-grep -q '"handshake_timeout": [1-9]' status.json || fail "nobody was closed for a half handshake"
+grep -q '"stall_timeout": [1-9]' status.json || fail "no client was disconnected for holding memory"
+grep -q '"handshake_timeout": [1-9]' status.json || fail "no client was disconnected for an incomplete handshake"
 said 'closed [0-9]* NBD connections: .*stall_timeout'
 stop
 # As many connections as are allowed, and one more.

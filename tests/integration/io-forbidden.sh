@@ -15,8 +15,8 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0, "no_new_privs"
 assert libc.prctl(22, 2, program, 0, 0) == 0, "no filter: %d" % ctypes.get_errno()
 os.execv(sys.argv[1], sys.argv[1:])
 END
-[ "$(uname -m)" = x86_64 ] || skip "the numbers of system calls are those of x86-64"
-python3 forbid.py /bin/true 2>/dev/null || skip "no filters of system calls here"
+[ "$(uname -m)" = x86_64 ] || skip "the system call numbers are those of x86-64"
+python3 forbid.py /bin/true 2>/dev/null || skip "system call filters are not available here"
 binary=$FOREBAY
 printf '#!/bin/sh\nexec python3 "%s/forbid.py" "%s" "$@"\n' "$WORK" "$binary" >forbidden
 chmod +x forbidden

@@ -246,7 +246,7 @@ def kill_backing(binary, config, kills, disk, choose, path, command):
                     disk.work(client, time.monotonic() + moment + 0.5, choose)
                 except Gone:
                     assert server.poll() is None, (
-                        "the cache ended with its backing store"
+                        "the cache ended when its backing store did"
                     )
                 killer.wait()
                 answer = subprocess.run(
@@ -291,7 +291,7 @@ def main():
                 )
                 try:
                     disk.work(client, moment + 30, choose)
-                    raise AssertionError("the server survived its killing")
+                    raise AssertionError("the server survived the kill")
                 except Gone:
                     pass
                 killer.wait()

@@ -92,7 +92,7 @@ other "$b"
 "$FOREBAY" serve --config other.toml >other.ready 2>other.log &
 second=$!
 for _ in $(seq 200); do [ -s other.ready ] && break; sleep 0.05; done
-[ -s other.ready ] || fail "another part of the file is refused: $(cat other.log)"
+[ -s other.ready ] || fail "a device on another part of the file is refused: $(cat other.log)"
 kill -TERM "$second"
 wait "$second"
 second=

@@ -47,7 +47,7 @@ def check_alerts(path):
         )
         rows(rule["query"])
         series = SERIES.findall(rule["query"])
-        assert series, f"{name} looks at nothing: {rule['query']}"
+        assert series, f"{name} watches nothing: {rule['query']}"
         for one in series:
             assert rows(one), f"{name}: there is no {one}"
     return len(rules)
@@ -76,10 +76,10 @@ def check_dashboard(path):
                     re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
                 ) - set(row["metric"])
                 assert not missing, (
-                    f"{panel['title']}: the legend wants {missing}: {query}"
+                    f"{panel['title']}: the legend needs {missing}: {query}"
                 )
                 assert row["value"][1] != "NaN", (
-                    f"{panel['title']} is no number: {query}"
+                    f"{panel['title']} is not a number: {query}"
                 )
             count += 1
     return count

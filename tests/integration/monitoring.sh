@@ -25,7 +25,7 @@ promtool check rules "$docs/alerts.yml" >check.out 2>&1 || fail "$(cat check.out
 promtool test rules "$HERE/monitoring-rules.yml" >check.out 2>&1 || fail "$(cat check.out)"
 diff <(sed -n 's/.*- alert: //p' "$docs/alerts.yml" | sort) \
     <(sed -nE 's/.*alertname="(\w+)".*/\1/p' "$HERE/monitoring-rules.yml" | sort) \
-    || fail "not every alert is tried"
+    || fail "not every alert is tested"
 
 # Prometheus as set up in docs/monitoring.md, but with shorter intervals.
 cat >prometheus.yml <<END
@@ -55,7 +55,7 @@ within() {
     done
     return 1
 }
-within 60 'up{job="forebay"} == 1' || fail "Prometheus does not get at the server: $(curl -s "$api/api/v1/targets")"
+within 60 'up{job="forebay"} == 1' || fail "Prometheus cannot reach the server: $(curl -s "$api/api/v1/targets")"
 # Makes the rates positive.
 for n in 1 2 3 4; do
     io "write -P $n 0 1M" 'read 0 1M' "read $((24 + n * 4))M 4M" flush
@@ -69,20 +69,20 @@ python3 "$HERE/monitoring.py" "$api" "$docs/alerts.yml" "$docs/grafana-dashboard
 ctl quiesce >/dev/null
 qemu-io -f raw -c 'write -P 2 0 64k' "$URI" >/dev/null &
 writer=$!
-within 20 'forebay_quiesced == 1' || fail "the quiesce is not seen"
-within 20 'ALERTS{alertname="ForebayQuiesced",alertstate="pending"}' || fail "no alert on the quiesce"
+within 20 'forebay_quiesced == 1' || fail "the quiesce is not visible"
+within 20 'ALERTS{alertname="ForebayQuiesced",alertstate="pending"}' || fail "no alert about the quiesce"
 ctl quiesce --resume >/dev/null
 wait $writer
-within 20 'forebay_quiesced == 0' || fail "the end of the quiesce is not seen"
+within 20 'forebay_quiesced == 0' || fail "the end of the quiesce is not visible"
 
 # More clients than allowed: the alert fires.
 qemu-io -f raw -c 'sleep 3000' "$URI" >/dev/null &
 qemu-io -f raw -c 'sleep 3000' "$URI" >/dev/null &
-within 20 'forebay_connections == 2' || fail "the clients are not seen"
+within 20 'forebay_connections == 2' || fail "the clients are not visible"
 ! timeout 30 qemu-io -f raw -c 'read 0 4k' "$URI" >/dev/null 2>&1 || fail "a third client was served"
 within 30 'ALERTS{alertname="ForebayConnectionsRefused",alertstate="firing"}' \
-    || fail "no alert on the refusal: $(curl -s "$api/api/v1/alerts")"
+    || fail "no alert about the refusal: $(curl -s "$api/api/v1/alerts")"
 # The server stops: Prometheus notices.
 stop || fail "the stop failed"
 within 20 'up{job="forebay"} == 0' || fail "Prometheus does not notice that the server has gone"
-within 20 'ALERTS{alertname="ForebayDown",alertstate="pending"}' || fail "no alert on the server that has gone"
+within 20 'ALERTS{alertname="ForebayDown",alertstate="pending"}' || fail "no alert about the server that is gone"

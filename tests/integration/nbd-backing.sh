@@ -33,7 +33,7 @@ for how in "" "--filter=nozero" "--filter=blocksize-policy"; do
     nbdcopy "$URI" seen
     stop
     unkit
-    tail -c +$(((1 << 20) + 1)) disk.img | cmp - seen || fail "the store is not what clients saw ($how)"
+    tail -c +$(((1 << 20) + 1)) disk.img | cmp - seen || fail "the store does not hold what clients saw ($how)"
     python3 - <<'END'
 data, seen = bytearray(open("data", "rb").read()), open("seen", "rb").read()
 data[512:1536] = bytes([7]) * 1024
@@ -49,9 +49,9 @@ done
 kit -r file disk.img
 config dram=4MiB backing="$EXPORT" size=
 start
-nbdinfo "$URI" | grep -q "is_read_only: true" || fail "the volume can be written to"
+nbdinfo "$URI" | grep -q "is_read_only: true" || fail "the volume is writable"
 nbdcopy "$URI" again
-cmp again seen || fail "a read-only store reads otherwise"
+cmp again seen || fail "a read-only store returns different data"
 stop
 "$FOREBAY" backing info "$EXPORT" | grep -q "dirty *no" || fail "backing info does not read exports"
 config dram=4MiB backing="$EXPORT" size= layout=tail
@@ -68,10 +68,10 @@ reads_zeroes() { # reads_zeroes VOLUME
         fail "qemu-io: $(cat io.out)"
 }
 start
-nbdinfo "$URI" | grep -q "is_read_only: true" || fail "a server that cannot flush can be written to"
+nbdinfo "$URI" | grep -q "is_read_only: true" || fail "a store that cannot flush is writable"
 reads_zeroes vm1
 : >server.log
-stop || fail "no stop with a server that cannot flush: $(cat server.log)"
+stop || fail "the stop fails with a store that cannot flush: $(cat server.log)"
 ! grep -q "lost" server.log || fail "$(cat server.log)"
 rm -f flash.img other.img
 config flash dram=4MiB flash_size=24MiB size=64MiB backing="$WORK/other.img"
@@ -79,11 +79,11 @@ printf '[[volume]]\nname = "vm2"\nbacking = "%s"\nlayout = "none"\nread_only = t
 start
 io 'write -P 1 0 64k' flush
 reads_zeroes vm2
-ctl destage >/dev/null || fail "a server that cannot flush fails a destage"
-ctl quiesce >/dev/null || fail "a server that cannot flush fails a quiesce"
+ctl destage >/dev/null || fail "a store that cannot flush fails a destage"
+ctl quiesce >/dev/null || fail "a store that cannot flush fails a quiesce"
 ctl quiesce --resume >/dev/null
 io 'write -P 2 0 64k' flush
-stop || fail "no stop with a server that cannot flush: $(cat server.log)"
+stop || fail "the stop fails with a store that cannot flush: $(cat server.log)"
 [ "$(head -c 1048577 other.img | tail -c 1 | od -An -tu1)" -eq 2 ] || fail "the other volume was not destaged"
 sed -i 's/^layout = "none"/layout = "offset"/' forebay.toml
 refused 1 "does not support flush.*layout" "$FOREBAY" serve --config forebay.toml
@@ -140,9 +140,9 @@ said "requests to volume vm2 are still held back"
 said "restart the server once its NBD server is back"
 io 'write -P 2 0 64k' flush 'read -P 2 0 64k'
 sleep 2.5
-! grep -q "other programs changed" server.log || fail "its own headers changed a store: $(cat server.log)"
-[ "$(grep -c "could not be read: vm2" server.log)" = 1 ] || fail "not said once: $(cat server.log)"
-[ "$(grep -c "still held back" server.log)" -le 2 ] || fail "said every second: $(cat server.log)"
+! grep -q "other programs changed" server.log || fail "the server's own headers count as a change by others: $(cat server.log)"
+[ "$(grep -c "could not be read: vm2" server.log)" = 1 ] || fail "not reported exactly once: $(cat server.log)"
+[ "$(grep -c "still held back" server.log)" -le 2 ] || fail "reported every second: $(cat server.log)"
 crash
 
 rm -f disk.img flash.img first.img
@@ -190,7 +190,7 @@ unkit
 truncate -s 60M disk.img
 kit file disk.img
 : >server.log
-start || fail "a smaller export is refused: $(cat server.log)"
+start || fail "a smaller export is rejected: $(cat server.log)"
 said "clean cached data"
 io 'read -P 1 0 64k'
 stop || fail "$(cat server.log)"

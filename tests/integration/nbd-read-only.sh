@@ -48,7 +48,7 @@ stop
 # Only once.
 : >server.log
 start
-! grep -q 'has been used without Forebay' server.log || fail "nobody has used it since"
+! grep -q 'has been used without Forebay' server.log || fail "it has not been used by others since"
 reads 'read -P 1 0 9M' 'read -P 2 9M 4k'
 stop
 unkit

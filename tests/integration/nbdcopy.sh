@@ -12,4 +12,4 @@ cmp in.img out.img || fail "what came out is not what went in"
 rm out.img
 stop
 # Layout "offset": data begin after the first MiB.
-cmp in.img <(tail -c +1048577 disk.img) || fail "the backing store is not the whole truth"
+cmp in.img <(tail -c +1048577 disk.img) || fail "the backing store does not hold all data"

@@ -56,8 +56,8 @@ start
 refused 1 'block 10 ' ctl set --write-policy write-through
 status | grep -q '"write_policy": "write-back"' || fail "the policy has changed"
 io 'read -P 3 0 40k' 'read -P 5 1M 64k'
-stop && fail "a stop that leaves a block behind is to say so"
+stop && fail "a stop that leaves a block behind must say so"
 start --format --discard-dirty-data
 io 'read -P 3 0 40k' 'read -P 1 40k 4k' 'read -P 3 44k 20k' 'read -P 5 1M 64k'
-stop || fail "something is still owed"
+stop || fail "something is still not durable on the store"
 dirty false

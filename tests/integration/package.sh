@@ -12,7 +12,7 @@ for file in lib/systemd/system/forebay.service share/man/man1/forebay-serve.1.gz
     share/fish/vendor_completions.d/forebay.fish; do
     [ -s "root/usr/$file" ] || fail "no $file"
 done
-! dpkg-deb -c "$package" | awk '$2 != "root/root"' | grep . || fail "files of others than root"
+! dpkg-deb -c "$package" | awk '$2 != "root/root"' | grep . || fail "files not owned by root"
 bash -n root/usr/share/bash-completion/completions/forebay
 gzip -dc root/usr/share/man/man1/forebay-serve.1.gz | grep '^\.TH' >/dev/null || fail "no manual page"
 [ "$(root/usr/bin/forebay --version)" = "$("$FOREBAY" --version)" ] || fail "another version"

@@ -56,7 +56,7 @@ time.sleep(REST)
 sender = threading.Thread(target=send_reads, args=(s, READS_TOO_MANY))
 sender.start()
 sender.join(REST)
-assert sender.is_alive(), "the memory of a connection has no bound"
+assert sender.is_alive(), "the memory of a connection is unbounded"
 take_reads(s, READS_TOO_MANY)
 sender.join()
 # Bad requests, too.

@@ -25,5 +25,5 @@ done
 SERVER=
 wait "$pid" || fail "the stop failed with the recording"
 grep -q 'the recording is incomplete: the last requests could not be written to trace within' server.log \
-    || fail "it was not said"
+    || fail "nothing was reported"
 "$FOREBAY" backing info disk.img | grep -q 'dirty *no' || fail "the store is dirty"

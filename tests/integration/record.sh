@@ -18,7 +18,7 @@ grep -qE '"rate": 0.5\b' info || fail "$(cat info)"
 of=$(sed -nE 's/.*"of_requests": ([0-9]+).*/\1/p' info)
 [ "$of" -ge 2 ] || fail "$(cat info)"
 grep -qE "$of requests arrived; .*s.parquet contains the [0-9]+ requests and parts of requests that access the sampled regions \(50.0 % of all 4 KiB regions\)" server.log \
-    || fail "it was not said what was kept"
+    || fail "the message does not say what was kept"
 # Started again with the same command, the server does not touch the first recording.
 before=$(md5sum <x.parquet)
 start --record x.parquet
@@ -30,12 +30,12 @@ stop
 start --record killed.parquet
 io 'write -P 3 0 64k'
 crash
-[ -f killed.parquet.partial ] || fail "nothing was left of the recording"
+[ -f killed.parquet.partial ] || fail "nothing remains of the recording"
 start --record killed.parquet
 stop
 grep -q 'killed.parquet.partial is left over from an interrupted recording and is empty' server.log \
     || fail "the recording that was cut off was not named"
-[ -f killed.parquet.partial ] && [ -f killed-2.parquet ] || fail "it was not left alone"
+[ -f killed.parquet.partial ] && [ -f killed-2.parquet ] || fail "the interrupted recording was changed"
 # After a save (there is one per minute), the command that the server recommends recovers everything
 # up to that save, and takes nothing away from the interrupted recording.
 start --record saved.parquet
@@ -63,7 +63,7 @@ for _ in $(seq 100); do
     grep -q 'the recording has failed' server.log && break
     sleep 0.1
 done
-grep -q '/dev/full.*No space left.*Clients are still being served' server.log || fail "the failure was not said"
+grep -q '/dev/full.*No space left.*Clients are still being served' server.log || fail "the failure was not reported"
 status | grep -q '"failure": ".*No space left' || fail "status does not show the failure"
 if command -v curl >/dev/null; then
     curl -s --unix-socket control.sock http://x/metrics >metrics
@@ -80,7 +80,7 @@ start --record /dev/full
 io 'write -P 8 0 64k'
 ! grep -q 'the recording has failed' server.log || fail "it has not failed yet"
 stop || fail "the stop failed with the recording"
-grep -q 'the recording has failed' server.log || fail "the stop did not say it"
+grep -q 'the recording has failed' server.log || fail "the stop did not report it"
 # A limit on file sizes acts like a full disk, and does not end the server. (The header of the store
 # lies below it.)
 : >ready
@@ -90,4 +90,4 @@ for _ in $(seq 600); do [ -s ready ] && break; sleep 0.05; done
 "$FOREBAY" load zipf:blocks=1Ki,write=0 --target "$URI" --requests 300000 >/dev/null
 stop || fail "the stop failed with the recording"
 grep -q 'the recording has failed: .*too large' server.log || fail "it has not failed"
-[ ! -e limit.parquet ] || fail "what is cut short has a name"
+[ ! -e limit.parquet ] || fail "an incomplete recording has its final name"

@@ -43,7 +43,7 @@ begin() {
 : >told
 begin
 grep -q '"state": "recovering"' now || fail "$(cat now)"
-[ ! -s ready ] || fail "it is recovering, and ready"
+[ ! -s ready ] || fail "it is recovering, but ready"
 refused 1 "not ready yet: recovering: [0-9]+ of [0-9]+ regions" ctl destage
 ! timeout 1 qemu-io -f raw -c 'read 0 4k' "$URI" >/dev/null 2>&1 || fail "a client was served"
 ctl top --count 1 --every 200ms | grep -q '^recovering: ' || fail "top says nothing"
@@ -52,13 +52,13 @@ grep -q '^STATUS=recovering: .* EXTEND_TIMEOUT_USEC=60000000$' told || fail "tol
 
 # A signal cancels the start, and so does an operator.
 kill -TERM "$SERVER"
-wait "$SERVER" || fail "a start that is ended is a failure"
+wait "$SERVER" || fail "a start that is ended counts as a failure"
 SERVER=
-grep -q 'startup was interrupted before the cache was ready' server.log || fail "nothing said"
-grep -qE 'forebay: recovering: [0-9]+ of [0-9]+ regions, [0-9]+ records' server.log || fail "no progress said"
+grep -q 'startup was interrupted before the cache was ready' server.log || fail "nothing was reported"
+grep -qE 'forebay: recovering: [0-9]+ of [0-9]+ regions, [0-9]+ records' server.log || fail "no progress was reported"
 begin
 ctl stop >/dev/null
-wait "$SERVER" || fail "a start that an operator ends is a failure"
+wait "$SERVER" || fail "a start that an operator ends counts as a failure"
 SERVER=
 
 # An order that needs the cache waits for it, and fails if the start ends first.
@@ -69,9 +69,9 @@ for order in destage release; do
     sleep 1
     kill -0 "$SERVER" "$waits" || fail "stop --$order ended the start"
     kill -TERM "$SERVER"
-    wait "$SERVER" || fail "a start that is ended is a failure"
+    wait "$SERVER" || fail "a start that is ended counts as a failure"
     SERVER=
-    ! wait "$waits" || fail "stop --$order did nothing, and succeeded"
+    ! wait "$waits" || fail "stop --$order did nothing, but succeeded"
     grep -q 'stopped, but before the cache was ready, so it' refused || fail "said: $(cat refused)"
 done
 

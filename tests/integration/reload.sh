@@ -20,11 +20,11 @@ said 'cache.write_policy is now write-through'
 said 'cache.dram is now 8 MiB'
 said 'applied the new value of serve.idle_timeout'
 said 'applied the new value of flush.on_stop'
-said 'volume.0.size has changed; the change takes effect at the next start, provided that .*disk.img is enlarged first: it has only'
-said 'flash.size has changed; the change takes effect when you start with --format, provided that .*flash.img is enlarged first: it has only 64 MiB'
+said 'volume.0.size has changed; the change takes effect at the next start, provided that .*disk.img is enlarged first: its size is only'
+said 'flash.size has changed; the change takes effect when you start with --format, provided that .*flash.img is enlarged first: its size is only 64 MiB'
 status >status.json
-grep -q '"write_policy": "write-through"' status.json || fail "the policy is the old one"
-grep -q '"dram_blocks": 2048' status.json || fail "the size of memory is the old one"
+grep -q '"write_policy": "write-through"' status.json || fail "the policy has not changed"
+grep -q '"dram_blocks": 2048' status.json || fail "the memory size has not changed"
 cmp -n 1048576 <(tail -c +1048577 disk.img) <(head -c 1M /dev/zero | tr '\0' '\1') || fail "not destaged"
 # The file is compared with the current settings, including changes by hand, and not with its
 # earlier contents.
@@ -45,13 +45,13 @@ status | grep -q '"write_policy": "write-through"' || fail "a wrong file changed
 rm forebay.toml
 reload
 said 'nothing was changed'
-! grep -qi 'stopping' server.log || fail "it says that it stops, and does not"
+! grep -qi 'stopping' server.log || fail "it says that it is stopping, but does not stop"
 mv good.toml forebay.toml
 io 'read -P 1 0 1M'
 # The new idle timeout applies to new clients.
 if command -v python3 >/dev/null; then
     : >server.log
-    python3 - <<'PYTHON' || fail "an idle client is not sent away"
+    python3 - <<'PYTHON' || fail "an idle client is not disconnected"
 import socket, struct
 
 s = socket.socket(socket.AF_UNIX)
@@ -73,7 +73,7 @@ config
 : >server.log
 reload
 said 'flash has changed; the change takes effect at the next start'
-status | grep -q '"acknowledge": "flash"' || fail "a file without flash made the server acknowledge from memory"
+status | grep -q '"acknowledge": "flash"' || fail "a configuration without flash made the server acknowledge from memory"
 stop
 rm -f disk.img flash.img
 start
@@ -85,6 +85,6 @@ config flash
 reload
 said 'flash has changed; the change takes effect at the next start'
 sleep 0.5
-status | grep -q '"acknowledge": "dram"' || fail "flash that is not there acknowledges"
+status | grep -q '"acknowledge": "dram"' || fail "writes are acknowledged by flash that is not there"
 ! grep -q 'was not changed' server.log || fail "it says: $(cat server.log)"
 stop

@@ -39,11 +39,11 @@ for n in range(200):
     s.connect("nbd.sock")
     clients.append(s)
 greeted = [s.recv(8) == b"NBDMAGIC" for s in clients]
-assert greeted == [n < allowed for n in range(200)], f"{sum(greeted)} of {allowed} were welcome"
+assert greeted == [n < allowed for n in range(200)], f"{sum(greeted)} of {allowed} were served"
 END
         # Operators are answered whatever clients do.
         [ "$(status | python3 -c 'import json, sys; print(json.load(sys.stdin)["nbd"]["refused"])')" -gt 0 ] \
-            || fail "nobody was refused"
+            || fail "no client was refused"
         stop
     )
 fi

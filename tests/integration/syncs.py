@@ -81,7 +81,7 @@ def read_log(path):
         else:
             place = (int(offset or "0", 16), int(count or "0", 16))
             under_way[connection, number] = Op(kind, *place, at, None)
-    assert not under_way, f"{path}: without an end: {under_way}"
+    assert not under_way, f"{path}: did not end: {under_way}"
     return sorted(ops, key=lambda op: op.begin)
 
 
@@ -147,7 +147,9 @@ def check(directory):
         "no header before the first client"
     )
     places = [header.offset for header in headers]
-    assert all(a != b for a, b in zip(places, places[1:])), f"no turns: {places}"
+    assert all(a != b for a, b in zip(places, places[1:])), (
+        f"the header copies do not alternate: {places}"
+    )
     # The clean mark comes after everything else has been synced. Only the superblock of the flash
     # tier, which records how the store was left, is written later.
     clean = headers[-1]

@@ -47,4 +47,4 @@ for io in io_uring threads; do
     python3 -B "$HERE/syncs.py" check "$WORK" || fail "with $io"
     ran=$((ran + 1))
 done
-[ $ran -gt 0 ] || skip "no way to the devices here"
+[ $ran -gt 0 ] || skip "the devices cannot be reached from here"

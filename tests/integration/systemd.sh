@@ -81,14 +81,14 @@ more_cleanup() { kill -KILL "$running" 2>/dev/null || true; }
 for _ in $(seq 600); do [ -e alive ] && break; kill -0 "$running" 2>/dev/null || break; sleep 0.1; done
 [ -e alive ] || skip "systemd does not run in namespaces here: $(tail -1 systemd.log)"
 for _ in $(seq 1200); do [ -e 'done' ] && break; sleep 0.1; done
-[ -e 'done' ] || fail "it does not come to its end: $(tail -3 server.log)"
+[ -e 'done' ] || fail "it does not end: $(tail -3 server.log)"
 
 grep -q '^recovering: ' status-starting || fail "while it started: $(cat status-starting)"
 [ "$(cat status-serving)" = 'serving vm1' ] || fail "when it served: $(cat status-serving)"
 # (One line per second.)
-[ "$(grep -c 'recovering: ' server.log)" -ge 3 ] || fail "the start is too quick to say anything: $(cat server.log)"
+[ "$(grep -c 'recovering: ' server.log)" -ge 3 ] || fail "the start is too quick to report progress: $(cat server.log)"
 [ "$(cat restarts-first)" = 0 ] || fail "the start was ended by its time limit"
-grep -q '"state": "serving"' after || fail "what is ordered behind it began too soon: $(cat after)"
+grep -q '"state": "serving"' after || fail "a unit ordered after it started too early: $(cat after)"
 [ "$(cat state-restarted)" = active ] || fail "it did not come back: $(cat state-restarted)"
 [ "$(cat reloaded)" = reloaded ] || fail "the reload: $(cat reloaded)"
 grep -q 'cache.write_policy is now write-through' server.log || fail "the reload changed nothing: $(tail -3 server.log)"

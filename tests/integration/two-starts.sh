@@ -23,7 +23,7 @@ for flash in flash ''; do
             kill -0 "${pids[0]}" 2>/dev/null || kill -0 "${pids[1]}" 2>/dev/null || break
             sleep 0.05
         done
-        [ -n "$serves" ] || fail "none serves: $(cat log1 log2)"
+        [ -n "$serves" ] || fail "neither serves: $(cat log1 log2)"
         refused=$((3 - serves))
         got=0
         wait "${pids[refused - 1]}" || got=$?

@@ -28,7 +28,7 @@ fails 'read 4M 4k'
 timeout 120 qemu-io -f raw -c 'write -P 0x33 128M 64M' -c 'write -P 0x34 128M 64M' "$URI" >io.out 2>&1 || true
 grep -qi failed io.out || fail "64 records were given up for writes: $(cat io.out)"
 fails 'read 4M 4k'
-stop && fail "a stop that leaves blocks behind is to say so"
+stop && fail "a stop that leaves blocks behind must say so"
 flip
 start
 io 'read -P 0x99 4M 256k' 'read -P 0x11 0 4k' 'read -P 0x22 64M 8M' 'write -P 0x44 128M 64M' flush

@@ -40,7 +40,7 @@ start
 fails 'read -P 0 40k 4k'
 io 'read -P 0x33 128M 64M'
 refused 1 'stopped, but .*block 10 ' ctl stop
-! wait "$SERVER" || fail "a stop that leaves a block behind is to say so"
+! wait "$SERVER" || fail "a stop that leaves a block behind must say so"
 SERVER=
 said 'block 10 '
 start

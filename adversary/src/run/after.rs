@@ -425,7 +425,7 @@ impl Runner<'_> {
                         self.seen.stats.add_start(&self.world.found);
                         self.seen.refusals += 1;
                         if let Some(io) = self.world.write_in_flight() {
-                            return Err(format!("a start that is refused ({why}) writes: {io:?}"));
+                            return Err(format!("a refused start ({why}) writes: {io:?}"));
                         }
                         if let Found::Refused(LogError::NoPlace { .. }) = self.world.found
                             && !Share::from_config(&self.world.config).holds_all(self.share)

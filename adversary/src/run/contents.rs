@@ -101,7 +101,7 @@ impl Runner<'_> {
             zeroes.extend(std::iter::repeat_n(run.content.is_zero(), sectors));
         }
         if end > holdings.end() || zeroes.len() as u64 * SECTOR != end - holdings.start() {
-            return Err(format!("{when}: {holdings:?} were told as {told:?}, up to {end}"));
+            return Err(format!("{when}: {holdings:?} were reported as {told:?}, up to {end}"));
         }
         self.tell(|| format!("told {told:?}"));
         let checked = self.oracles[volume].told_zeroes(&ticket, zeroes.into_iter(), when);

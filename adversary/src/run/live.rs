@@ -110,8 +110,8 @@ impl Runner<'_> {
             && self.world.cache.is_switching()
             && self.choices.one_in(24)
         {
-            self.tell(|| "call the change of policy off".to_owned());
-            self.seen.stats.add("changes of policy called off", 1);
+            self.tell(|| "cancel the policy change".to_owned());
+            self.seen.stats.add("policy changes cancelled", 1);
             self.world.order(Order::EndSwitch);
         }
         if self.plan.older {
@@ -311,7 +311,7 @@ impl Runner<'_> {
                     if !oracle.is_current(ticket, sector, value) {
                         return Err(format!(
                             "after a destage: sector {sector} of volume {} is older on the backing \
-                             store than when it was asked for: {value:?}",
+                             store than when the destage was requested: {value:?}",
                             oracle.volume()
                         ));
                     }

@@ -15,8 +15,8 @@ use forebay_device::choices::Choices;
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
-    BatchSequence, HeaderChange, Older, SEAL_BYTES, Sealed, Stamp, StampNumber, StoreHeader,
-    SuperblockGeneration,
+    BatchSequence, HeaderChange, Older, Opened, SEAL_BYTES, Sealed, Stamp, StampNumber,
+    StoreHeader, SuperblockGeneration,
 };
 
 use super::others::TURNS_MAX;
@@ -181,7 +181,7 @@ impl Runner<'_> {
         self.tell(|| {
             let headers = &self.world.headers;
             format!(
-                "--- {device:?} is replaced by an older copy ({held:?}, {headers:?}), to be noticed: \
+                "--- {device:?} is replaced by an older copy ({held:?}, {headers:?}), must be noticed: \
                  {must}"
             )
         });
@@ -302,17 +302,14 @@ impl Runner<'_> {
         let dirty = self.world.cache.config().write_policy.write_back
             || self.world.cache.dirty_blocks() > 0;
         for (v, header) in self.world.headers.iter_mut().enumerate() {
-            let bound = report.bindings.iter().find(|b| b.volume.index() == v);
-            let log_is_older = report.outdated.contains(&(Volume(v as u32), Older::Flash));
-            *header = header.after(&HeaderChange::Open {
-                // There is no other tier, and its epochs do not matter here.
-                tier: header.flash_uuid,
-                epoch: header.flash_epoch,
-                noted: bound.map_or(StampNumber::NONE, |b| b.stamp),
-                instead: log_is_older.then_some(now),
-                dirty,
-                released: false,
-            });
+            let opened = Opened { dirty, released: false };
+            let volume = Volume(v as u32);
+            if let Some(tier) = report.uuid {
+                let epoch = report.epoch;
+                let announced = HeaderChange::Announce { tier, epoch, keeps_fingerprint: false };
+                *header = header.after(&announced);
+            }
+            *header = header.after(&HeaderChange::open(volume, Some(&report), now, opened));
         }
         if !report.completing.is_empty() {
             self.world.order(Order::EndCompletion);

@@ -57,7 +57,7 @@ impl Runner<'_> {
             self.check_watch()?;
             return Ok(self.cut_dropping(attack));
         }
-        self.settle("the dropping of what is clean")?;
+        self.settle("dropping clean contents")?;
         let all = (0..self.oracles.len() as u32).map(|n| Sealed {
             volume: Volume(n),
             seal: [0; SEAL_BYTES],
@@ -73,7 +73,7 @@ impl Runner<'_> {
         let sectors = self.oracles[volume.index()].sectors();
         self.oracles[volume.index()] = oracle_of(volume.0, sectors, &image);
         self.seen.stats.add("older store accepted: clean contents dropped", 1);
-        self.tell(|| "--- what is clean is dropped".into());
+        self.tell(|| "--- clean contents are dropped".into());
         Ok(Accepted::GoesOn)
     }
 

@@ -197,7 +197,7 @@ impl Runner<'_> {
             let expected = seals.iter().find(|s| s.0 == binding.volume).map(|s| s.1);
             if binding.seal != expected.unwrap_or([0; SEAL_BYTES]) {
                 return Err(format!(
-                    "volume {} was sealed with {expected:?}, and is found with {:?}",
+                    "volume {} was sealed with {expected:?}, but is found with {:?}",
                     binding.volume, binding.seal
                 ));
             }
@@ -208,7 +208,7 @@ impl Runner<'_> {
     /// Handles a successful start.
     pub(super) fn accepted(&mut self) -> Result<(), String> {
         if self.others.drops {
-            self.settle("the dropping of what is clean")?;
+            self.settle("dropping clean contents")?;
             let all = (0..self.oracles.len() as u32).map(|n| Sealed {
                 volume: Volume(n),
                 seal: [0; SEAL_BYTES],

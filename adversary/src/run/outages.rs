@@ -22,7 +22,7 @@ impl Runner<'_> {
                 0 => Fault::NoSpace,
                 _ => Fault::TransientError,
             };
-            self.tell(|| format!("the store of volume {volume} takes nothing: {fault:?}"));
+            self.tell(|| format!("the store of volume {volume} accepts nothing: {fault:?}"));
             self.set_store(volume, FaultRates::NONE.with(fault, 1));
             self.outage = Some(volume);
             self.seen.stats.add("stores: outages", 1);

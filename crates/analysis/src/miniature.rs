@@ -96,7 +96,7 @@ pub struct CacheSize {
     pub size_blocks: u64,
     /// Size of memory, in bytes.
     pub size_bytes: u64,
-    /// Size of flash, in bytes; null without a flash tier.
+    /// Size of flash, in bytes; null if there is no flash tier.
     pub flash_bytes: Option<u64>,
 }
 

@@ -71,10 +71,10 @@ impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PolicyError::Shutdown => IoError::Shutdown.fmt(f),
-            PolicyError::Changing => f.write_str("another change of policy is in progress"),
+            PolicyError::Changing => f.write_str("another policy change is in progress"),
             PolicyError::FlashFailed => f.write_str("the flash tier has failed"),
             PolicyError::Unfit(why) => f.write_str(why),
-            PolicyError::CalledOff => f.write_str("the change of policy was called off"),
+            PolicyError::CalledOff => f.write_str("the policy change was cancelled"),
             PolicyError::Failed(error) => error.fmt(f),
         }
     }
@@ -107,7 +107,7 @@ enum SwitchStage {
 }
 
 impl Stage for SwitchStage {
-    const OF: &'static str = "a change of policy";
+    const OF: &'static str = "a policy change";
 
     fn leads_to(self, next: SwitchStage) -> bool {
         use SwitchStage::{Destaging, First, Holding, Last, Marking};
@@ -314,7 +314,7 @@ impl Switch {
             Ok(()) => {
                 let stage = change.stage.get();
                 let may = matches!(stage, SwitchStage::Last | SwitchStage::Marking);
-                assert!(may, "a change of policy succeeds in {stage:?}");
+                assert!(may, "a policy change succeeds in {stage:?}");
                 adopt(world, change.to.0, change.to.1);
                 self.unsettled = None;
             }

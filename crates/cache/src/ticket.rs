@@ -80,7 +80,7 @@ impl Ticket {
             SEAL => Ticket::Seal,
             STOP => Ticket::Stop,
             PASS_THROUGH => Ticket::PassThrough,
-            _ => unreachable!("{number:#x} is no ticket"),
+            _ => unreachable!("{number:#x} is not a ticket"),
         }
     }
 

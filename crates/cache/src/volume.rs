@@ -167,7 +167,7 @@ impl VolumeState {
     /// Notes that a direct write to these bytes has ended, successfully or not; stripes have `1 <<
     /// stripe_shift` bytes.
     pub fn direct_written(&mut self, range: ByteRange, stripe_shift: u32) {
-        assert!(self.direct_done < self.direct_begun, "a direct write ends that never began");
+        assert!(self.direct_done < self.direct_begun, "a direct write that never began ends");
         self.direct_done += 1;
         let first = range.start >> stripe_shift;
         let last = range.end.saturating_sub(1) >> stripe_shift;

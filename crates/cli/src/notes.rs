@@ -122,7 +122,7 @@ pub fn words(note: &Note) -> String {
                 1 => format!("the only {kind} counts as a miss"),
                 _ => format!("all {} count as misses", counted(*accesses, kind)),
             };
-            format!("the sample has no {kind}{of}: {all}; raise --sample")
+            format!("the sample has no {kind}s{of}: {all}; raise --sample")
         }
         Note::TooSmall { sizes, rate } => too_small(sizes, *rate),
         Note::FlashTooSmall { flash_bytes, reason } => {
@@ -202,9 +202,9 @@ mod tests {
         let said = |op, accesses, names| {
             words(&Note::OpNotSampled { op, accesses, volumes: volumes(names) })
         };
-        let all = "the sample has no write: all 40 writes count as misses; raise --sample";
+        let all = "the sample has no writes: all 40 writes count as misses; raise --sample";
         assert_eq!(said(Op::Write, 40, &[]), all);
-        let one = "the sample has no read of a: the only read counts as a miss; raise --sample";
+        let one = "the sample has no reads of a: the only read counts as a miss; raise --sample";
         assert_eq!(said(Op::Read, 1, &["a"]), one);
         let none = words(&Note::NotSampled(volumes(&["a", "b", "c"])));
         assert!(

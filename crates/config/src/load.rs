@@ -226,7 +226,7 @@ fn unknown(name: &str, known: &[Key], is_top: bool) -> String {
         Some(near) => format!("there is no {what} `{name}`; the closest name is `{near}`"),
         None => {
             let names: Vec<_> = names.map(|n| format!("`{n}`")).collect();
-            format!("there is no {what} `{name}`; the names are {}", names.join(", "))
+            format!("there is no {what} `{name}`; the valid {what}s are {}", names.join(", "))
         }
     }
 }

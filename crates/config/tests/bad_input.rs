@@ -122,7 +122,7 @@ const CASES: &[Case] = &[
     ),
     // Unknown names.
     ("an unknown section", "[cahce]", 1, "cahce", "the closest name is `cache`"),
-    ("a section like nothing", "[zzzz]", 1, "zzzz", "the names are `cache`"),
+    ("a section like nothing", "[zzzz]", 1, "zzzz", "the valid sections are `cache`"),
     (
         "an unknown key",
         "[cache]\n\nblok_size = 1",

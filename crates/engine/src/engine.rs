@@ -10,7 +10,7 @@ use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_cache::{CacheStats, Notice, Open, Order, VolumeStats};
 use forebay_config::Config;
 use forebay_flash::{
-    HeaderChange, LogError, LogStats, Older, RecoveryProgress, RecoveryReport, StampNumber,
+    HeaderChange, LogError, LogStats, Older, Opened, RecoveryProgress, RecoveryReport,
 };
 
 use crate::backing_stores::BackingStores;
@@ -378,8 +378,6 @@ impl Engine {
     /// The volumes' stores are open and the flash tier is in its new epoch: notes this in the
     /// headers.
     fn mark_open(&mut self) -> Result<(), EngineError> {
-        let flash = self.recovery.as_ref().map(|r| (r.uuid, r.epoch));
-        let (tier, epoch) = flash.unwrap_or_default();
         let core = self.shared.lock();
         let now = core.cache().stamp_now(false);
         let mut owed = PerVolume::filled(false, self.volumes.len());
@@ -387,9 +385,7 @@ impl Engine {
             *owed = core.cache().volume_stats(volume).is_some_and(|v| v.dirty_blocks > 0);
         }
         drop(core);
-        let report = self.recovery.as_ref();
-        let bindings = report.map_or(&[][..], |r| &r.bindings);
-        let outdated = report.map_or(&[][..], |r| &r.outdated);
+        let recovered = self.recovery.as_deref();
         let marks_dirty = self.orders().marks_dirty;
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
@@ -397,17 +393,8 @@ impl Engine {
             let released = passes_through[volume];
             // (What clients may no longer write can still be dirty.)
             let dirty = (marks_dirty && !store.read_only || owed[volume]) && !released;
-            let bound = bindings.iter().find(|b| b.volume == volume);
-            let log_is_older = outdated.contains(&(volume, Older::Flash));
-            store.write_header(&HeaderChange::Open {
-                tier,
-                epoch,
-                noted: bound.map_or(StampNumber::NONE, |b| b.stamp),
-                instead: log_is_older.then_some(now),
-                dirty,
-                // A flash tier that has failed since it was opened owes it nothing any more.
-                released,
-            })?;
+            let opened = Opened { dirty, released };
+            store.write_header(&HeaderChange::open(volume, recovered, now, opened))?;
         }
         Ok(())
     }

@@ -280,7 +280,7 @@ pub enum EngineError {
     /// Nothing says which of two headers is the store's.
     #[error(
         "{} has an intact Forebay header at its start and another one at its end: one of them \
-         belongs to a store inside the volume of the other; nothing was written", path.display()
+         belongs to a store nested inside the volume of the other; nothing was written", path.display()
     )]
     TwoHeaders {
         /// The store.

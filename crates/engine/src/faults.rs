@@ -269,7 +269,7 @@ impl fmt::Display for Fault {
             }
             Fault::Jammed { failing } => write!(
                 f,
-                "flash is full of dirty blocks of failing backing stores (volume{} {}): on all \
+                "flash is full of dirty blocks whose backing stores are failing (volume{} {}): on all \
                  volumes, writes to blocks that flash holds fail until one of these stores accepts \
                  writes again",
                 if failing.len() == 1 { "" } else { "s" },

@@ -127,7 +127,7 @@ impl fmt::Display for EngineNotice {
             EngineNotice::Resized { volume, former, size } => write!(
                 f,
                 "the size of volume {volume} has changed from {} to {}; its clean cached data was \
-                 dropped, because data of the store beyond the smaller size may have changed",
+                 dropped, because data on the store beyond the smaller size may have changed",
                 distinct_sizes(*former, *size)[0],
                 distinct_sizes(*former, *size)[1]
             ),

@@ -41,7 +41,7 @@ pub struct Status {
     pub tier2_bytes_written: u64,
     /// Sizes and free space of the tiers.
     pub tiers: Tiers,
-    /// The flash tier; null without one.
+    /// The flash tier; null if there is none.
     pub flash: Option<FlashResult>,
     /// Counts of cache events.
     #[serde(serialize_with = "served_events")]
@@ -109,7 +109,7 @@ impl std::fmt::Display for Recovering {
 pub struct Quiesced {
     /// Seconds since the server began to hold client requests back.
     pub since_s: f64,
-    /// Seconds until clients continue; null without a limit.
+    /// Seconds until clients continue; null if there is no limit.
     pub left_s: Option<f64>,
 }
 
@@ -127,7 +127,7 @@ pub struct Workload {
     /// Flushes.
     pub flushes: u64,
     /// Prefetch requests (NBD CACHE), which bring data into the cache. `requests`, `hits` and the other
-    /// counters of requests do not include them.
+    /// request counters do not include them.
     pub prefetches: u64,
     /// Requests answered with an error.
     pub errors: u64,
@@ -174,7 +174,7 @@ pub struct Backing {
     pub traffic: forebay_results::Backing,
     /// Bytes zeroed.
     pub zero_bytes: u64,
-    /// Syncs, counted when they begin; `component_latency_us` has those that have ended.
+    /// Syncs, counted when they begin; `component_latency_us` covers those that have ended.
     pub syncs: u64,
     /// Failed operations.
     pub errors: u64,
@@ -195,9 +195,9 @@ pub struct VolumeStatus {
     /// Error of the last operation on the volume's backing store; null if that operation succeeded. For an
     /// export of an NBD server, why the export cannot be reached until the next start.
     pub backing_failure: Option<String>,
-    /// Whether writes to the volume fail immediately, because earlier writes waited for a failing backing
-    /// store for `flush.give_up_after`. The suspension ends when the store accepts an operation again.
-    /// Forebay retries every five seconds, and when you run `forebay ctl resume`.
+    /// Whether writes to the volume fail immediately, because earlier writes waited `flush.give_up_after` for
+    /// a failing backing store. The suspension ends when the store accepts an operation again. Forebay
+    /// retries every five seconds, and when you run `forebay ctl resume`.
     pub suspended: bool,
     /// Whether the volume continues without the failed flash tier until the next start: cached in memory
     /// only, with write-through.
@@ -227,7 +227,7 @@ pub struct Tiers {
     pub metadata_bytes: u64,
     /// Number of shards of the cache.
     pub shards: u8,
-    /// Bytes of block data that fit on the flash tier, without headers; 0 without a flash tier.
+    /// Bytes of block data that fit on the flash tier, excluding headers; 0 if there is no flash tier.
     pub flash_bytes: u64,
     /// Regions of the flash log; in the slots layout, of the journal.
     pub flash_regions: u32,

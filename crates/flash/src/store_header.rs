@@ -61,7 +61,8 @@
 use crate::format::SEQUENCE_MAX;
 use crate::identity::{Fingerprint, TierId};
 use crate::sequence::{BatchSequence, StampNumber};
-use crate::stamp::{Stamp, StoreStamp};
+use crate::stamp::{Older, Stamp, StoreStamp};
+use crate::types::RecoveryReport;
 use core::ops::{Deref, RangeInclusive};
 use forebay_block::Volume;
 
@@ -198,6 +199,37 @@ pub enum HeaderChange {
     },
     /// The store is given away.
     Release,
+}
+
+/// What a header says of the flash tier when the machine is about to serve requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// Whether the tier has newer data, or may get some.
+    pub dirty: bool,
+    /// Whether the volume bypasses a failed log: the tier owes it nothing any more.
+    pub released: bool,
+}
+
+impl HeaderChange {
+    /// The change for this volume when the machine is about to serve requests, after this recovery, if there is a
+    /// flash tier. `now`: the stamp that the log would give at this moment.
+    pub fn open(
+        volume: Volume,
+        recovered: Option<&RecoveryReport>,
+        now: Stamp,
+        Opened { dirty, released }: Opened,
+    ) -> HeaderChange {
+        let bound = recovered.and_then(|r| r.bindings.iter().find(|b| b.volume == volume));
+        let log_is_older = recovered.is_some_and(|r| r.outdated.contains(&(volume, Older::Flash)));
+        HeaderChange::Open {
+            tier: recovered.and_then(|r| r.uuid),
+            epoch: recovered.map_or(0, |r| r.epoch),
+            noted: bound.map_or(StampNumber::NONE, |b| b.stamp),
+            instead: log_is_older.then_some(now),
+            dirty,
+            released,
+        }
+    }
 }
 
 impl Deref for StoreHeader {

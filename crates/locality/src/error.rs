@@ -33,7 +33,7 @@ pub enum LocalityError {
     SampledRequests,
     /// One record has more accesses than 32-bit positions can number.
     #[error(
-        "more than {accesses} block accesses cannot be recorded at once: use a part of the trace, \
+        "more than {accesses} block accesses cannot be recorded at once: use part of the trace, \
          or larger blocks"
     )]
     TooManyAccesses {

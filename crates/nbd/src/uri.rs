@@ -63,7 +63,7 @@ pub enum UriError {
     #[error("{0:?} is not a TCP port")]
     Port(String),
     /// A percent sign that two hex digits do not follow, or decoded bytes that are not UTF-8.
-    #[error("{0:?} has a percent sign that encodes no character (write %25)")]
+    #[error("{0:?} contains a percent sign that does not encode a character (write %25)")]
     Escape(String),
 }
 

@@ -33,10 +33,10 @@ pub struct Choice {
     /// Latency that the choice saves, as a fraction of the baseline's latency.
     pub latency_reduction: f64,
     /// [Hit-miss ratio](docs/planning-reference.md#when-does-a-second-tier-help) of adding this tier 2 to
-    /// this tier 1; null without a second tier, or if it is infinite.
+    /// this tier 1; null if there is no second tier, or if the ratio is infinite.
     pub hit_miss_ratio: Option<f64>,
-    /// [Overhead-gain ratio](docs/planning-reference.md#when-does-a-second-tier-help) of the devices; null
-    /// without a second tier, or if hits in tier 2 save no time.
+    /// [Overhead-gain ratio](docs/planning-reference.md#when-does-a-second-tier-help) of the devices; null if
+    /// there is no second tier, or if hits in tier 2 save no time.
     pub overhead_gain_ratio: Option<f64>,
     /// Comparison of the cost with that of growing tier 1 instead; null if no single tier is as fast,
     /// or if tier 1 alone already is.

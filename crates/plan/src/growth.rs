@@ -25,7 +25,7 @@ pub struct Growth {
     pub grow: Purchase,
     /// The cache if the whole budget is spent on adding a tier 2.
     pub add: Purchase,
-    /// The cache with the best split of the budget between enlarging tier 1 and adding a tier 2.
+    /// The cache if the budget is divided optimally between enlarging tier 1 and adding a tier 2.
     pub divide: Purchase,
     /// Whether it is better to grow tier 1 or to add a tier 2.
     pub better: Way,

@@ -217,8 +217,9 @@ impl Hierarchy {
         }
     }
 
-    /// How often the capacity of the most written flash tier is written over the whole workload,
-    /// with tiers of `sizes`; 0 without flash. `written` gives the blocks written to each tier.
+    /// How often the capacity of the most heavily written flash tier is written over the whole
+    /// workload, with tiers of `sizes`; 0 without flash. `written` gives the blocks written to each
+    /// tier.
     pub fn drive_writes(&self, written: &[f64], sizes: &[Units], cost: &CostModel) -> f64 {
         let tiers = self.tiers.iter().zip(sizes).zip(written);
         let flash = tiers.filter(|((d, size), _)| d.kind == DeviceKind::Flash && size.0 > 0);

@@ -40,13 +40,14 @@ pub struct ParetoPoint {
     pub hierarchy: usize,
     /// Bytes per tier, tier 1 first.
     pub tier_bytes: Vec<u64>,
-    /// Cost of the tiers with their metadata, in US dollars.
+    /// Cost of the tiers, including metadata, in US dollars.
     pub cost_usd: f64,
     /// Mean latency per block access, in microseconds.
     pub mean_latency_us: f64,
     /// 99th percentile of the latency of block accesses, in microseconds.
     pub p99_latency_us: f64,
-    /// How often the capacity of the most written flash tier is written over the whole workload.
+    /// How often the capacity of the most heavily written flash tier is written over the whole
+    /// workload.
     pub drive_writes: f64,
     /// Bytes written to flash over the whole workload.
     pub flash_bytes_written: u64,

@@ -18,7 +18,7 @@ pub struct Purchase {
     pub tiers: Vec<Tier>,
     /// The device of the backing store.
     pub backing: String,
-    /// Cost of the tiers with their metadata, in US dollars.
+    /// Cost of the tiers, including metadata, in US dollars.
     pub cost_usd: f64,
     /// Mean latency of a block access, by the method that `judged_by` names.
     pub mean_latency_us: f64,
@@ -34,9 +34,9 @@ pub struct Purchase {
     pub p99_latency_us: f64,
     /// 99.9th percentile of the latency of the same accesses or requests.
     pub p999_latency_us: f64,
-    /// Mean latency of reads according to the formulas, without write-backs.
+    /// Mean latency of reads according to the formulas, excluding write-backs.
     pub read_latency_us: f64,
-    /// Mean latency of writes according to the formulas, without write-backs.
+    /// Mean latency of writes according to the formulas, excluding write-backs.
     pub write_latency_us: f64,
     /// The shape of the hierarchy.
     pub class: Class,
@@ -49,8 +49,8 @@ pub struct Purchase {
     /// Bytes written to flash tiers per day ([Wear](docs/planning-reference.md#wear)); null if the duration
     /// is unknown.
     pub flash_bytes_written_per_day: Option<f64>,
-    /// Drive writes per day of the most written flash tier; 0 without flash, null if the duration is
-    /// unknown.
+    /// Drive writes per day of the most heavily written flash tier; 0 if there is no flash tier, null if the
+    /// duration is unknown.
     pub drive_writes_per_day: Option<f64>,
     /// Write rate of the flash tier that wears fastest, as a fraction of its rated write rate; above 1, the
     /// tier wears out before its rated lifetime ends. Null if the duration or the rating is unknown.

@@ -93,10 +93,11 @@ pub struct StudySummary {
     /// Number of points at which two tiers are fastest and tier 2 is not larger than tier 1.
     pub non_pyramidal: u64,
     /// Mean gain of pyramidal tiers over the single tier that the budget buys, at the points where pyramidal
-    /// tiers are fastest, as a fraction of the single tier's latency; null without such points.
+    /// tiers are fastest, as a fraction of the single tier's latency; null if there are no such points.
     pub pyramidal_reduction: Option<f64>,
     /// Mean gain of non-pyramidal tiers over the single tier that the budget buys, at the points where
-    /// non-pyramidal tiers are fastest, as a fraction of the single tier's latency; null without such points.
+    /// non-pyramidal tiers are fastest, as a fraction of the single tier's latency; null if there are no such
+    /// points.
     pub non_pyramidal_reduction: Option<f64>,
     /// The largest gain of two tiers over the single tier that the budget buys, as a fraction of the
     /// single tier's latency.

@@ -38,9 +38,9 @@ pub struct RealRun {
     pub lateness_us: Option<Latency>,
     /// Requests in flight.
     pub queue: QueueResult,
-    /// Seconds of processor time of this process during the run.
+    /// Processor time that this process used during the run, in seconds.
     pub cpu_s: f64,
-    /// Largest resident memory of this process, in bytes.
+    /// Peak resident memory of this process, in bytes.
     pub rss_bytes: u64,
     /// Completed requests by operation.
     pub operations: Operations,

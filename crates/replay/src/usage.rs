@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Usage {
     /// Seconds of processor time, in user and kernel mode, of all threads.
     pub cpu_s: f64,
-    /// Largest resident memory so far, in bytes.
+    /// Peak resident memory so far, in bytes.
     pub rss_bytes: u64,
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum ReportError {
     /// The file could not be created or written.
-    #[error("cannot write the report {}: {source}; an existing file is unchanged", path.display())]
+    #[error("cannot write the report {}: {source}; any existing file is unchanged", path.display())]
     Write {
         /// Path of the file.
         path: PathBuf,

@@ -13,7 +13,7 @@ pub struct FlashResult {
     pub utilisation: f64,
     /// Bytes written per byte of block data that entered flash for the first time.
     pub write_amplification: f64,
-    /// Bytes of block data written, without headers and padding.
+    /// Bytes of block data written, excluding headers and padding.
     pub payload_bytes: u64,
     /// Records written. In the slots layout, this includes journal entries about records that were already on
     /// flash.

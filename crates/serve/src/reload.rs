@@ -110,7 +110,7 @@ fn at_a_start(key: &str, new: &Config) -> String {
         Some((path, bytes)) => {
             let has = Size(bytes);
             format!(
-                "{message}, provided that {} is enlarged first: it has only {has}",
+                "{message}, provided that {} is enlarged first: its size is only {has}",
                 path.display()
             )
         }

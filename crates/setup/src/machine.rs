@@ -48,7 +48,7 @@ pub enum SetupError {
     /// A shard has more blocks in memory than it can transfer at the same time.
     #[error(
         "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, which is less \
-         than {limit} with blocks of {block}{one}; increase cache.block_size, or {layout}`shards` \
+         than {limit} with {block} blocks{one}; increase cache.block_size, or {layout}`shards` \
          in [workers] to {shards} or more",
         limit = words::Size((u64::from(*per_shard) * block_size.bytes()).next_multiple_of(1 << 30)),
         block = words::Size(block_size.bytes()),

@@ -82,7 +82,7 @@ impl FromStr for Outage {
 
     fn from_str(text: &str) -> Result<Outage, String> {
         let usage = "write VOLUME=dead, VOLUME=full or VOLUME=slow:100, and append @FROM..UNTIL to \
-                     limit the failure to a part of the run";
+                     limit the failure to part of the run";
         let (volume, what) = text.rsplit_once('=').ok_or(usage)?;
         let (what, when) =
             what.split_once('@').map_or((what, None), |(what, when)| (what, Some(when)));

@@ -27,7 +27,7 @@ pub struct SimulationResult {
     pub component_latency_us: Components,
     /// Dirty blocks at the end.
     pub dirty_blocks: u64,
-    /// The flash tier; null without one.
+    /// The flash tier; null if there is none.
     pub flash: Option<FlashResult>,
     /// Counts of cache events.
     #[serde(serialize_with = "simulated_events")]
@@ -96,8 +96,8 @@ pub struct Throughput {
 pub struct Capacity {
     /// Blocks in memory.
     pub tier1: u32,
-    /// Blocks on flash: in the slots layout, without the cells reserved for blocks in flight; in the log
-    /// layout, the records that fit if each holds a whole block. 0 without flash.
+    /// Blocks on flash: in the slots layout, excluding the cells reserved for blocks in flight; in the log
+    /// layout, the records that fit if each holds a whole block. 0 if there is no flash tier.
     pub tier2: u32,
 }
 
@@ -113,8 +113,8 @@ pub struct Assumed {
     /// Assumptions about devices that the configuration does not describe, one sentence each.
     pub devices: Vec<String>,
     /// Assumed size of a flash page in bytes, if `flash.page_size` is unset. A real page is often 4096 bytes,
-    /// and the cache then writes more than in the simulation. Null if `flash.page_size` is set, or without a
-    /// flash tier in the slots layout.
+    /// and the cache then writes more than in the simulation. Null if `flash.page_size` is set, or if there
+    /// is no flash tier in the slots layout.
     pub flash_page_bytes: Option<u32>,
 }
 

@@ -4,8 +4,8 @@ A tree sees only shares and ratios of a workload's features, and the workload's 
 question. A small trace and a large one that behave alike therefore look alike to it. Each question has a tree
 with few levels, so the path to an answer can be shown as rules. Three figures say how often the trees are
 right: on training workloads that a tree has not seen, on whole families of such workloads, and on workloads
-that are kept out of the training and of every choice. Each figure is compared with that of always giving the
-most frequent answer. A trace counts as unlike the training if its distance from the nearest training workload
+that are excluded from training and from every choice. Each figure is compared with that of always giving the
+most frequent answer. A trace counts as unlike the training set if its distance from the nearest training workload
 is greater than that of 19 in 20 training workloads from their own nearest neighbours.
 """
 
@@ -56,7 +56,7 @@ NEAR = 0.01
 DEPTH_MAX, LEAF_MIN = 3, 6
 #: The smallest spread of a feature, in logarithms, by which distances are scaled.
 SPREAD_MIN = 0.05
-#: Sizes of the tiers in the training, as shares of a trace's distinct data.
+#: Sizes of the tiers in training, as shares of a trace's distinct data.
 DRAM, FLASH = ("3%", "8%", "20%", "40%"), ("15%", "40%", "90%")
 #: Memory sizes for which the training covers admission to flash.
 ADMISSION_DRAM = ("3%", "20%")
@@ -100,12 +100,12 @@ FEATURES = {
                    *(f"small_lead_{block}" for block in BLOCKS)),
     "admission": tuple(f"small_lead_{policy}" for policy in ADMISSIONS),
 }  # fmt: skip
-#: The features that determine how similar a workload is to those of the training.
+#: The features that determine how similar a workload is to the training workloads.
 LIKENESS = ("read_share", "accesses_per_block", "size_kib", "sequential_share", "misaligned_share", "hit_all")  # fmt: skip
 
 
 def _trained_sizes(footprint_bytes: int) -> list[Sizes]:
-    """The sizes of the tiers in the training."""
+    """The sizes of the tiers in training."""
     return [
         Sizes(
             (share(dram) or 0) * footprint_bytes,
@@ -155,7 +155,7 @@ def train(
 def training(
     traces: Iterable[str | Path],
 ) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """The traces of the training study, including those that check the training, and the family of
+    """The traces of the training study, including those that validate the trees, and the family of
     each trace.
     """
     made = [*workloads(), *held_out()]
@@ -472,7 +472,7 @@ def _exported(
 
 def _likeness(seen: Iterable[Seen]) -> dict[str, Any]:
     points = np.array([_position(one) for one in seen])
-    # A feature that hardly varies in the training must not make every other trace unlike it.
+    # A feature that hardly varies in training must not make every other trace unlike it.
     mean, spread = points.mean(axis=0), np.maximum(points.std(axis=0), SPREAD_MIN)
     scaled = (points - mean) / spread
     apart = np.sqrt(((scaled[:, None] - scaled[None]) ** 2).sum(axis=2))
@@ -647,7 +647,7 @@ def text(document: Mapping[str, Any]) -> str:
     if document["unlike_training"]:
         lines.append(
             "\nThis trace is unlike every training workload "
-            f"(distance {document['distance']} from the nearest; more than {document['distance_max']} is far): "
+            f"(its distance from the nearest is {document['distance']}; the limit is {document['distance_max']}): "
             "simulate before you rely on this advice."
         )
     return "\n".join(lines)
@@ -664,7 +664,7 @@ def page(document: Mapping[str, Any], model: Mapping[str, Any], path: Path) -> N
             f"{asked} {said[asked]['answer']}, confidence {said[asked]['confidence']:.0%}",
             trees.figure(model["questions"][question]["tree"], document["features"]),
             "A branch goes left if the feature is at most the threshold. Each leaf shows its most frequent answer in the "
-            "training, and how often that was right. The path of this trace is marked.",
+            "training set, and how often that was right. The path of this trace is marked.",
         )
         for question, asked in QUESTIONS.items()
         if asked in said

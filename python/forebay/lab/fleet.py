@@ -188,8 +188,8 @@ def fleet(
         slice_above: Files with more bytes than this are measured in slices.
         workers: Number of files to process at a time on this machine.
         scheduler: The address of a Dask scheduler; its workers then do the work instead of this machine.
-        retry_failed: Whether to run again what failed before. Commands that were killed run again in any case.
-        quiet: Whether to print no progress.
+        retry_failed: Whether to rerun what failed before. Commands that were killed are rerun in any case.
+        quiet: Whether to suppress progress output.
 
     Raises:
         ForebayError: There is no directory `source` or no matching file in it, or there is no worker.

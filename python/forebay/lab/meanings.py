@@ -36,7 +36,7 @@ def meaning(feature: str) -> str:
     lead, _, name = feature.rpartition("_")
     small = "in a simulation of a small cache with a sample"
     if name in ADMISSIONS:
-        saved = f"saved bytes written to flash (as a share of those of always), {small}"
+        saved = f"saved flash writes (as a share of those under always), {small}"
         return f"lead of {name} over all other admission policies in {saved}; -0.1 or less if it is too slow"
     if name in POLICIES:
         return f"lead of {name} over lru and all other policies in hit ratio, on a sample; at most -0.01 if lru leads"

@@ -157,7 +157,7 @@ class _Hunt:
     def _failure(self) -> ForebayError:
         """The error of a search without a result."""
         return failure(
-            f"{self._trace.name}: no cell of the search has a value of `{self._objective.field}`",
+            f"{self._trace.name}: no cell of the search has a value for `{self._objective.field}`",
             (answer.error for answer in self._failed),
             kept=f"all results, in {self._directory / 'cells.jsonl'}",
             status=exit_status(self._failed),

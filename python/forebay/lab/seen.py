@@ -39,7 +39,7 @@ POLICY_SAMPLE_BLOCKS, MINIATURE_BLOCKS = 20_000, 20_000
 MINIATURES = 2
 #: Region size of a miniature's sample: 4 KiB shifted left by this number of bits.
 REGION_BITS = 8
-#: Layout of flash, in miniatures and in the training.
+#: Layout of flash, in miniatures and in training.
 LAYOUT = "slots"
 #: The smallest tiers of a miniature.
 DRAM_BYTES_MIN, FLASH_BYTES_MIN = 256 * 1024, 512 * 1024
@@ -50,7 +50,7 @@ FLASH_TRIES = 8
 FLASH_BYTES_MEASURED = 1 << 30
 #: Admission policies that remember blocks: by default as many as flash holds.
 REMEMBERING = ("nhit", "smq")
-#: Number of requests in flight, in miniatures and in the training.
+#: Number of requests in flight, in miniatures and in training.
 QUEUE_DEPTH = 8
 
 #: Cache sizes in bytes, and the hit ratios at each: of all accesses, of reads, of writes.
@@ -185,7 +185,7 @@ class Seen:
         gains = {b: one for (dram, b), one in self.block_gains.items() if dram == dram_bytes}  # fmt: skip
         # How far a gain exceeds the minimum is not informative. Policies that are too slow are
         # worth less than -1; without this limit a tree would put its threshold in the middle of
-        # that gap, where the training has no workload.
+        # that gap, where the training set has no workload.
         limited = {
             name: min(max(lead, -WRITES_GAIN_MIN), WRITES_GAIN_MIN)
             for name, lead in _leads(spared, ADMISSIONS, worth["always"]).items()

@@ -362,8 +362,8 @@ def study(
         output: The directory for the rows and the report. A stopped study resumes from this directory.
         workers: Number of cells to run at a time on this machine; by default, one for each processor.
         scheduler: The address of a Dask scheduler; its workers then run the cells instead of this machine.
-        retry_failed: Whether to run cells again that failed before.
-        quiet: Whether to print no progress.
+        retry_failed: Whether to rerun cells that failed before.
+        quiet: Whether to suppress progress output.
 
     Raises:
         ForebayError: The study file is invalid, or the study cannot be run.

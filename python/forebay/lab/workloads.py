@@ -1,5 +1,5 @@
-"""The synthetic workloads of `forebay advise`: those for training, and those that check the
-training.
+"""The synthetic workloads of `forebay advise`: those for training, and those that validate
+the result.
 """
 
 from __future__ import annotations

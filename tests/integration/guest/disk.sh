@@ -93,5 +93,5 @@ mkdir files
 debugfs -R 'rdump / files' "disk.img?offset=1048576" 2>/dev/null
 promised >wanted
 [ -s wanted ] || fail "nothing was promised"
-(cd files && md5sum --quiet -c ../wanted) || fail "the backing store has other files than the guest wrote"
+(cd files && md5sum --quiet -c ../wanted) || fail "the backing store holds files that differ from those that the guest wrote"
 echo "on the backing store: $(wc -l <wanted) synced files are whole"

@@ -19,7 +19,7 @@ connect() {
     guest 30 "python3 /test/workload.py reconnect 10.0.2.2 $port vm1 0 60" || fail "no netlink"
     [ "$(connections)" = 4 ] || fail "$(connections) connections"
     # A queue, and thus a connection, for each processor.
-    [ "$(guest 10 'cat /sys/block/nbd0/mq/*/cpu_list' | sort | tr -d '\n ')" = 0123 ] || fail "not a queue for each processor"
+    [ "$(guest 10 'cat /sys/block/nbd0/mq/*/cpu_list' | sort | tr -d '\n ')" = 0123 ] || fail "not one queue per processor"
 }
 disconnect() { guest 30 'nbd-client -d /dev/nbd0' >/dev/null || fail "disconnecting failed"; }
 reconnect() {

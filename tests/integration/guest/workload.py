@@ -142,8 +142,12 @@ def check(device, low, high, offset=0):
         if found not in allowed[number]:
             wrong += 1
             if wrong <= 5:
-                print(f"sector {number} holds {found}, allowed are {allowed[number]}")
-    assert not wrong, f"{wrong} of {len(allowed)} sectors hold what they must not"
+                print(
+                    f"sector {number} holds {found}, but only {allowed[number]} are allowed"
+                )
+    assert not wrong, (
+        f"{wrong} of {len(allowed)} sectors hold data that they must not hold"
+    )
     print(f"{written} sectors hold what they must")
 
 

@@ -39,18 +39,18 @@ pub struct Document {
     pub needed_blocks: u64,
     /// Whether `needed_blocks` fit in `size_blocks`.
     pub isolated: bool,
-    /// ERSS of the merged trace, as if it were one workload; nested phases included, also with `--marginal`.
+    /// ERSS of the merged trace, as if it were one workload. Includes nested phases, even with `--marginal`.
     pub simulated_blocks: u64,
     /// Measured: the smallest shared cache in which each workload's largest phase hits as often as it does
-    /// alone in a cache of its ERSS; nested phases included, also with `--marginal`.
+    /// alone in a cache of its ERSS. Includes nested phases, even with `--marginal`.
     pub simulated_isolation_blocks: u64,
     /// Whether `simulated_isolation_blocks` fit in `size_blocks`.
     pub simulated_isolated: bool,
     /// Relative error of `needed_blocks` against `simulated_blocks`: 0.1 means that the prediction is 10 %
-    /// too high. Null if `simulated_blocks` is 0, and with `--marginal`.
+    /// too high. Null if `simulated_blocks` is 0, or with `--marginal`.
     pub error: Option<f64>,
     /// Relative error of `needed_blocks` against `simulated_isolation_blocks`; null if
-    /// `simulated_isolation_blocks` is 0, and with `--marginal`.
+    /// `simulated_isolation_blocks` is 0, or with `--marginal`.
     pub isolation_error: Option<f64>,
 }
 
@@ -76,7 +76,7 @@ pub struct WorkloadDocument {
     pub wastage_caused_blocks: u64,
     /// Additional cache blocks that this workload needs because of all other workloads.
     pub wastage_suffered_blocks: u64,
-    /// Whether `demand_blocks` fit in the cache without the other workloads.
+    /// Whether `demand_blocks` would fit in the cache if the workload ran alone.
     pub fits_alone: bool,
     /// Miss ratio of the whole workload, alone in a cache of `erss_blocks`.
     pub miss_ratio_erss: f64,
@@ -121,8 +121,8 @@ pub struct PhaseDocument {
     pub end_s: f64,
     /// Cache size, in blocks, at which the search found the phase.
     pub found_blocks: u64,
-    /// The smallest of the cache sizes tried that has hardly more misses than a larger cache: the difference
-    /// is at most 1 % of the accesses.
+    /// The smallest cache size tried whose misses exceed those of a larger cache by at most 1 % of the
+    /// accesses.
     pub size_blocks: u64,
     /// Blocks that the phase needs (ERSS).
     pub erss_blocks: u64,

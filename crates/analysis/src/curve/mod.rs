@@ -344,7 +344,7 @@ pub struct Curve {
     /// no blocks of the volume.
     pub distinct_blocks: Option<u64>,
     /// The largest reuse distance in blocks; a cache that is one block larger gets all possible
-    /// hits. Null without reuse, and if the sample contains no blocks of the volume.
+    /// hits. Null if no block is reused, or if the sample contains no blocks of the volume.
     pub max_distance: Option<u64>,
     /// Share of blocks sampled.
     pub sampled_rate: f64,
@@ -357,14 +357,14 @@ pub struct Curve {
 pub struct Point {
     /// Cache size in blocks.
     pub size_blocks: u64,
-    /// Misses divided by accesses; 0 without accesses.
+    /// Misses divided by accesses; 0 if there are no accesses.
     pub miss_ratio: f64,
     /// With `--slices`, the 95 % confidence interval of `miss_ratio`; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss_ratio_bounds: Option<Interval>,
-    /// Misses of reads divided by reads; 0 without reads.
+    /// Read misses divided by reads; 0 if there are no reads.
     pub read_miss_ratio: f64,
-    /// Misses of writes divided by writes; 0 without writes.
+    /// Write misses divided by writes; 0 if there are no writes.
     pub write_miss_ratio: f64,
 }
 

@@ -113,11 +113,11 @@ pub struct Point {
     pub size_blocks: u64,
     /// Cache size in bytes.
     pub size_bytes: u64,
-    /// Misses divided by accesses; 0 without accesses.
+    /// Misses divided by accesses; 0 if there are no accesses.
     pub miss_ratio: f64,
-    /// Misses of reads divided by reads; 0 without reads.
+    /// Read misses divided by reads; 0 if there are no reads.
     pub read_miss_ratio: f64,
-    /// Misses of writes divided by writes; 0 without writes.
+    /// Write misses divided by writes; 0 if there are no writes.
     pub write_miss_ratio: f64,
 }
 

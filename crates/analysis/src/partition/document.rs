@@ -44,7 +44,7 @@ impl Answer<'_> {
             }
             (Evaluate::Simulate { rate, .. }, None) => {
                 let pace = match rate == 1.0 {
-                    true => "the trace's timestamps".to_owned(),
+                    true => "the trace's recorded speed".to_owned(),
                     false => format!("{rate} times the recorded speed"),
                 };
                 format!(
@@ -191,7 +191,7 @@ pub struct Document {
     /// Name and unit of `objective`.
     pub objective_name: &'static str,
     /// Value of the goal that no division in finer units can beat; null if unknown (with `--evaluate
-    /// simulate`, for `ppc`, and if finer units might miss the targets by less).
+    /// simulate`, for `ppc`, or if finer units might miss the targets by less).
     pub objective_bound: Option<f64>,
     /// Simulated value of the goal; null without `--evaluate simulate`.
     pub simulated_objective: Option<f64>,
@@ -209,7 +209,7 @@ pub struct Document {
     pub converged: Option<bool>,
     /// With `--evaluate simulate`, every simulated plan; otherwise empty.
     pub rounds: Vec<RoundRow>,
-    /// Whether all targets are met; null without targets.
+    /// Whether all targets are met; null if there are none.
     pub targets_met: Option<bool>,
     /// Memory to divide (`--dram`), in bytes.
     pub dram_bytes: u64,
@@ -259,9 +259,9 @@ pub struct VolumeRow {
     pub simulated_hit_ratio: Option<f64>,
     /// Simulated requests per second; null without `--evaluate simulate`.
     pub simulated_iops: Option<f64>,
-    /// Target for the mean latency of a request; null without a target.
+    /// Target for the mean latency of a request; null if the volume has none.
     pub target_us: Option<f64>,
-    /// Whether the volume meets its target; null without a target.
+    /// Whether the volume meets its target; null if it has none.
     pub target_met: Option<bool>,
     /// Requests of this volume.
     pub requests: u64,
@@ -277,8 +277,8 @@ pub struct VolumeRow {
     pub model: LoadPoint,
     /// Curve: pairs of cache size in bytes (memory plus flash) and miss ratio of requests.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// Curve: pairs of flash size in bytes and mean latency in microseconds, with the volume's share of
-    /// memory. Without flash, pairs of memory size and mean latency.
+    /// Curve: pairs of flash size in bytes and mean latency in microseconds, with memory fixed at the volume's
+    /// share. Without flash, pairs of memory size and mean latency.
     pub latencies: Vec<(u64, f64)>,
 }
 
@@ -352,7 +352,7 @@ pub struct Divided<'a> {
     pub division: &'a str,
     /// Requests of the volume.
     pub requests: u64,
-    /// Target for the mean latency of a request; null without a target.
+    /// Target for the mean latency of a request; null if the volume has none.
     pub target_us: Option<f64>,
 }
 

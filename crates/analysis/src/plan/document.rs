@@ -47,10 +47,10 @@ pub struct Document<'a> {
     /// With `--sweep`, the plan for each budget of the sweep; omitted otherwise.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub sweep: &'a [Plan],
-    /// The wear limit (`--wear-max`); null without one.
+    /// The wear limit (`--wear-max`); null if there is none.
     pub wear_max: Option<f64>,
     /// Bytes that the configured cache writes to flash below tier 1, divided by the bytes that the formulas
-    /// give; 1 without `--config`.
+    /// predict; 1 without `--config`.
     pub flash_writes: f64,
     /// With `--pareto`, whether every size was evaluated; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,13 +68,14 @@ pub struct ParetoRow<'a> {
     pub tiers: Vec<ParetoTier<'a>>,
     /// The device of the backing store.
     pub backing: &'a str,
-    /// Cost of the tiers with their metadata.
+    /// Cost of the tiers, including metadata.
     pub cost_usd: f64,
     /// Mean latency of a block access.
     pub mean_latency_us: f64,
     /// Latency that 99 % of block accesses do not exceed.
     pub p99_latency_us: f64,
-    /// Drive writes per day of the most written flash tier; null if the traces have no timestamps.
+    /// Drive writes per day of the most heavily written flash tier; null if the traces have no
+    /// timestamps.
     pub drive_writes_per_day: Option<f64>,
     /// Bytes written to flash per day; null if the traces have no timestamps.
     pub flash_bytes_written_per_day: Option<f64>,

@@ -69,7 +69,7 @@ pub struct Point {
     pub grow_latency_us: f64,
     /// Mean latency if the whole budget is spent on adding a tier 2.
     pub add_latency_us: f64,
-    /// Mean latency if the budget is divided in the best way.
+    /// Mean latency if the budget is divided optimally.
     pub divide_latency_us: f64,
 }
 
@@ -91,9 +91,9 @@ pub struct Tiers {
     pub grow_tier1_bytes: u64,
     /// Size of tier 2 if the whole budget is spent on adding one.
     pub add_tier2_bytes: u64,
-    /// Size of tier 1 if the budget is divided in the best way.
+    /// Size of tier 1 if the budget is divided optimally.
     pub divide_tier1_bytes: u64,
-    /// Size of tier 2 if the budget is divided in the best way.
+    /// Size of tier 2 if the budget is divided optimally.
     pub divide_tier2_bytes: u64,
 }
 

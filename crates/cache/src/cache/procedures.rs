@@ -74,7 +74,7 @@ pub(super) const PROCEDURES: [Procedure; 13] = [
     },
     // These three wait until others are quiet.
     Procedure {
-        name: "a change of policy",
+        name: "a policy change",
         is_due: |cache| cache.switch.is_under_way(),
         take_turn: Cache::step_switch,
     },

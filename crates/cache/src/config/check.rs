@@ -188,7 +188,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "a shard of {entries} blocks exceeds the {most} that can be numbered")
             }
             ConfigError::FlashBlocks => {
-                f.write_str("the blocks on flash must be from 1 to the number of cells")
+                f.write_str("the number of blocks on flash must be from 1 to the number of cells")
             }
             ConfigError::LineBlocks { blocks } => write!(
                 f,

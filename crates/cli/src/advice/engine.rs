@@ -52,7 +52,7 @@ pub fn explain_notice(notice: &EngineNotice, flags: &Flags) -> String {
 /// The message for a fault, with advice.
 pub fn explain_fault(fault: &Fault) -> String {
     match fault {
-        Fault::Suspended { .. } => format!("{fault}, and on `forebay ctl resume`"),
+        Fault::Suspended { .. } => format!("{fault}, and when you run `forebay ctl resume`"),
         _ => fault.to_string(),
     }
 }
@@ -126,8 +126,8 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             format!("{first}Try `forebay ctl resume` again")
         }
         E::VolumesHeld(_) => {
-            "Forebay retries every second, and on `forebay ctl resume`. If a store's NBD server \
-             has closed the connection, restart `forebay serve` once that server is back"
+            "Forebay retries every second, and when you run `forebay ctl resume`. If a store's NBD \
+             server has closed the connection, restart `forebay serve` once that server is back"
                 .to_owned()
         }
         E::Shrunk { .. } => {
@@ -295,8 +295,9 @@ fn of_log(error: &LogError, Flags { format, .. }: &Flags) -> Option<String> {
         LogError::NoPlace { .. } => "First start with the memory size and number of shards of the \
                                      previous run, and destage"
             .to_owned(),
-        LogError::OtherLayout { .. } => "Set `layout` in [flash] back, or destage the dirty \
-                                         blocks (`forebay flash recover`) and format the tier again"
+        LogError::OtherLayout { .. } => "Restore the previous `layout` in [flash], or destage the \
+                                         dirty blocks (`forebay flash recover`) and format the \
+                                         tier again"
             .to_owned(),
         LogError::Damaged(_) => format!(
             "Start with {format} to discard its data (if any of the data is dirty, {format} says \
@@ -567,6 +568,6 @@ mod tests {
         let said = explain_notice(&new, &Flags::SERVE);
         assert!(said.ends_with("`path` in [flash], and format that tier with --format"), "{said}");
         let said = explain_fault(&Fault::Suspended { volume: text(), why: IoError::Invalid });
-        assert!(said.ends_with("Forebay retries every 5 seconds, and on `forebay ctl resume`"));
+        assert!(said.ends_with("every 5 seconds, and when you run `forebay ctl resume`"), "{said}");
     }
 }

@@ -207,7 +207,7 @@ const EXAMPLE_RESIZE: &str = "Example, with a server running:
 const EXAMPLE_SET: &str = "Example, with a server running:
   $ forebay ctl set --write-policy write-through --config forebay.toml
 
-The change lasts until the server stops; the next start uses the configuration file.";
+The change lasts until the server stops; after a restart, the server uses the configuration file.";
 
 /// Sends the request and prints the reply.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {

@@ -171,7 +171,7 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
     }
     progress.finish();
     ctx.note(match left {
-        0 => "no block was dirty".to_owned(),
+        0 => "no blocks were dirty".to_owned(),
         _ => format!("destaged {}", counted(left, "block")),
     });
     emit(&report(&args.device)?, &args.output)

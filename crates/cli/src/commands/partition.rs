@@ -266,7 +266,7 @@ impl Args {
         let refuse = |what: String| Err(CliError::usage(what));
         if self.flash.bytes() < block && self.dram.bytes() < block {
             return refuse(format!(
-                "there is nothing to divide: --flash {} and --dram {} are smaller than a block of {}",
+                "there is nothing to divide: --flash {} and --dram {} are both smaller than one block ({})",
                 self.flash, self.dram, self.block_size
             ));
         }

@@ -65,8 +65,8 @@ const EVALUATE: [(JudgedBy, &str); 3] = [
 /// Arguments of `forebay plan`.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "The plan assumes the hits of one ideal LRU list that covers all tiers. A flash \
-tier with the slots layout (the default) gets nearly as many hits; with the log layout, it \
+    after_help = "The plan assumes the hit ratio of one ideal LRU list that covers all tiers. A \
+flash tier with the slots layout (the default) gets nearly as many hits; with the log layout, it \
 gets fewer (docs/simulation.md has a table). To simulate the best choices, pass your \
 configuration file with --config; the results then show the figures of the simulated cache.
 

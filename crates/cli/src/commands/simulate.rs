@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE", default_value = "hdd-7200", help_heading = "Devices")]
     pub backing_device: String,
     /// Make a backing store fail: VOLUME=dead, VOLUME=full or VOLUME=slow:TIMES. Append @FROM.. or
-    /// @FROM..UNTIL to make it fail for only a part of the run (repeatable)
+    /// @FROM..UNTIL to make it fail during only part of the run (repeatable)
     #[arg(long = "outage", value_name = "VOLUME=FAULT", help_heading = "Devices")]
     pub outages: Vec<Outage>,
     /// Seed for the devices' random numbers

@@ -10,11 +10,11 @@ section! {
         block_size: Size = "4KiB";
         /// Memory for cached data: the first tier. Metadata takes additional memory. For each block in
         /// memory, it takes 56 bytes without flash, 69 bytes with flash in the log layout, and 94 bytes with
-        /// flash in the slots layout. Add about 6 bytes if `dram` is less than 256MiB, up to 37 bytes with
-        /// a replacement policy other than `lru`, and 31 bytes in a server. For each block on flash, metadata
+        /// flash in the slots layout. Add about 6 bytes if `dram` is less than 256MiB, up to 37 bytes with a
+        /// replacement policy other than `lru`, and 31 bytes in a server. For each block on flash, metadata
         /// takes 49 bytes in the log layout and 66 bytes in the slots layout. A shard holds at most
-        /// 16,776,063 blocks in memory: just under 64GiB with blocks of 4KiB. The slots layout supports only
-        /// one shard.
+        /// 16,776,063 blocks in memory: just under 64GiB with 4KiB blocks. The slots layout supports only one
+        /// shard.
         dram: Size = "256MiB";
         /// Where writes go, and when.
         write_policy: WritePolicy = "write-through";
@@ -63,8 +63,8 @@ impl WritePolicy {
     pub fn refuses_acknowledge(self) -> Option<String> {
         (!self.keeps_dirty_data()).then(|| {
             format!(
-                "has no effect with write_policy = \"{self}\", which acknowledges a write when the \
-                 backing store has it"
+                "has no effect with write_policy = \"{self}\", which acknowledges a write once \
+                 the backing store has completed it"
             )
         })
     }

@@ -14,18 +14,18 @@ section! {
         /// The device or file. If it is a file that does not exist, Forebay creates it.
         path: PathBuf = required;
         /// How much of the device or file to use. Unset means all of it; a file that does not exist needs a
-        /// size. A cache can hold at most 2^31 - 1 blocks (8 TiB with blocks of 4KiB); a larger size is
-        /// rejected. At most 2^32 pages of a device are used: 16 TiB with pages of 4KiB, 2 TiB with pages of
-        /// 512 bytes.
+        /// size. A cache can hold at most 2^31 - 1 blocks (8 TiB with 4KiB blocks); a larger size is
+        /// rejected. At most 2^32 pages of a device are used: 16 TiB with 4KiB pages, 2 TiB with 512-byte
+        /// pages.
         size: Option<Size> = unset;
         /// How blocks are laid out. Unset means the layout with which the device was formatted, and `"slots"`
         /// for a new device.
         layout: Option<FlashLayout> = unset;
-        /// Size of a page, the unit in which flash is written and to which headers and data are
-        /// aligned: a power of two from 512 bytes to 64KiB. Unset means 4KiB in the log layout, and
-        /// for a flash tier of 2 TiB or more. In the slots layout with less than 2 TiB, unset means
-        /// 512 bytes if the device can write 512 bytes without rewriting adjacent data, and 4KiB
-        /// otherwise. The simulator assumes that the device can.
+        /// Size of a page, the unit in which flash is written and to which headers and data are aligned: a
+        /// power of two from 512 bytes to 64KiB. Unset means 4KiB in the log layout, and for a flash tier of
+        /// 2 TiB or more. For a smaller tier in the slots layout, unset means 512 bytes if the device can
+        /// write 512 bytes without rewriting adjacent data, and 4KiB otherwise. The simulator assumes that
+        /// the device can.
         page_size: Option<Size> = unset;
         /// Size of a region, which is filled, sealed and reclaimed as a unit: a power of two. Unset means
         /// 16MiB; if the device would then have fewer than 128 regions, they are smaller, down to 512KiB. In
@@ -65,7 +65,7 @@ section! {
         /// frames. Unset means 1MiB. The other relations do not support the key.
         line_size: Option<Size> = unset;
         /// Maximum size of the data in one batch, a group of records that share one header. A header has room
-        /// for 128 blocks, or for 17 with pages of 512 bytes.
+        /// for 128 blocks, or for 17 with 512-byte pages.
         batch_size: Size = "1MiB";
         /// Maximum number of batches being written at once, 1 to 255. Unset means 4 in the log layout, and
         /// 16 in the slots layout, whose batches are smaller.
@@ -81,8 +81,8 @@ section! {
         /// not wait if a hung backing store holds all the others (with fewer than 16 extents, none
         /// are reserved).
         activity_extents: u32 = 1024;
-        /// Slow the flash tier down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a
-        /// device such as "san".
+        /// Slows the flash tier down to the speed of a modelled device. The value is the NAME of a
+        /// `[shape.NAME]`, or a device such as "san".
         shape: Option<String> = unset;
     }
 }

@@ -76,9 +76,9 @@ impl Replacement {
 section! {
     /// Which blocks may enter flash. The policy decides what happens to blocks that leave memory and, under
     /// write-back with `acknowledge = "flash"`, to blocks that are written. A dirty block that is not
-    /// admitted goes to the backing store, and its write is acknowledged when the store has it. A newer
-    /// version of a block that is on flash always goes to flash, and so does data that a client's flush must
-    /// make durable.
+    /// admitted goes to the backing store, and its write is acknowledged once the store has completed it. A
+    /// newer version of a block that is on flash always goes to flash, and so does data that a client's flush
+    /// must make durable.
     pub struct Admission {
         /// The admission policy.
         policy: AdmissionPolicy = "always";
@@ -92,8 +92,8 @@ section! {
         /// Drive writes per day that `write-budget` allows, averaged over hours: how many times a day flash
         /// may be written in full, from 0.001 to 1000. All writes to flash count. Unset means 1.
         writes_per_day: Option<f64> = unset;
-        /// Under `popularity`, the maximum share of recently used blocks that may enter, the most used first:
-        /// 0.01 to 1. Unset means 0.5.
+        /// Under `popularity`, the maximum share of recently used blocks that may enter, starting with the most
+        /// frequently used: 0.01 to 1. Unset means 0.5.
         top: Option<f64> = unset;
         /// How many blocks `nhit`, `adaptive` and `popularity` remember after the blocks leave memory, as a
         /// share of the blocks that flash can hold: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
@@ -268,9 +268,10 @@ section! {
         /// After this time, writes to the store's volume fail until the store accepts an operation again;
         /// reads continue, and dirty data stays on flash. 0 means no limit.
         give_up_after: TimeSpan = "60s";
-        /// Interval between updates of the headers of the backing stores and of the flash tier while anything
-        /// changes: at least 10ms. Each header records the state of the other side. At startup, Forebay can
-        /// therefore detect that one side is an older copy, unless the copy was made after the last update.
+        /// Interval at which Forebay updates the headers of the backing stores and of the flash tier while
+        /// anything changes: at least 10ms. Each header records the state of the other side. At startup,
+        /// Forebay can therefore detect that one side is an older copy, unless the copy was made after the
+        /// last update.
         stamp_every: TimeSpan = "5s";
     }
 }
@@ -280,8 +281,8 @@ choice! {
     pub enum OnStop: "stop mode" {
         /// Dirty blocks are destaged to the backing stores, which then hold the newest data of all blocks.
         Destage = "destage",
-        /// Dirty blocks stay on flash, where they are durable, and the next start continues with them. The
-        /// stop is quick. Requires a `[flash]` section.
+        /// Dirty blocks stay on flash, where they are durable, and the server continues with them when it
+        /// next starts. Stopping is quick. Requires a `[flash]` section.
         Keep = "keep",
     }
 }
@@ -289,8 +290,8 @@ choice! {
 section! {
     /// How the work is distributed over processors.
     pub struct Workers {
-        /// Number of shards of the cache, 1 to 64. 0 means 1. Each shard has its own part of memory and its own
-        /// replacement. Keep 1, except to measure what such a division costs in hits: more shards add no
+        /// Number of shards of the cache, 1 to 64. 0 means 1. Each shard has its own part of memory and replaces
+        /// blocks independently. Keep 1, except to measure how many hits such a division costs: more shards add no
         /// parallelism, because one lock protects all of them.
         shards: u32 = 0;
         /// Maximum number of requests in progress; further requests wait outside the cache.

@@ -40,7 +40,7 @@ section! {
         /// mode controls who may connect.
         socket_mode: FileMode = "0600";
         /// Owner of the socket file of `nbd`, by name or number. Unset means the server's user. Any other
-        /// owner requires a server that runs as root.
+        /// owner requires the server to run as root.
         socket_owner: Option<String> = unset;
         /// Group of the socket file of `nbd`, by name or number. For a group of clients, also set
         /// `socket_mode = "0660"`.

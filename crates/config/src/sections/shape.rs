@@ -13,38 +13,39 @@ section! {
         /// hdd-array, sata-ssd, nvme and san model typical devices with varying latencies and, depending on
         /// the device, seeks and limits.
         device: Option<String> = unset;
-        /// Mean time of a read, without the transfer. Unset means the device's value, or 0 without a
-        /// `device`.
+        /// Mean time of a read, excluding the transfer. Unset means the device's value, or 0 if `device` is
+        /// unset.
         read_latency: Option<TimeSpan> = unset;
-        /// Mean time of a write, without the transfer. Unset means the device's value, or 0 without a
-        /// `device`.
+        /// Mean time of a write, excluding the transfer. Unset means the device's value, or 0 if `device` is
+        /// unset.
         write_latency: Option<TimeSpan> = unset;
         /// Mean time of a flush, measured from the completion of the preceding writes. Unset means the
-        /// device's value, or 0 without a `device`.
+        /// device's value, or 0 if `device` is unset.
         sync_latency: Option<TimeSpan> = unset;
-        /// How latencies vary around their mean. Unset means the device's distribution, or `fixed` without a
-        /// `device`.
+        /// How latencies vary around their mean. Unset means the device's distribution, or `fixed` if
+        /// `device` is unset.
         distribution: Option<Distribution> = unset;
         /// Spread of the lognormal distribution: the standard deviation of the logarithm.
         sigma: f64 = 0.5;
         /// Points of the measured distribution of reads and writes, such as
         /// `[[50.0, "1ms"], [99.0, "20ms"]]`. A point is a percentage of the operations and the time within
-        /// which they end; both ascend from point to point.
+        /// which they end; from point to point, percentages must increase and times must not decrease.
         percentiles: Vec<(f64, TimeSpan)> = [];
         /// Bytes transferred per second in each direction; 0 means that transfers take no time. Unset means
-        /// the device's value, or 0 without a `device`.
+        /// the device's value, or 0 if `device` is unset.
         bandwidth: Option<Size> = unset;
-        /// Maximum number of operations of all kinds started per second; 0 means no limit. Unset means
-        /// the device's value, or 0 without a `device`.
+        /// Maximum number of operations of all kinds started per second; 0 means no limit. Unset means the
+        /// device's value, or 0 if `device` is unset.
         iops: Option<u64> = unset;
         /// Number of operations that run at the same time, 1 to 65536; further operations wait. For a device
-        /// that seeks, set the number of its disks. Unset means the device's value, or 1 without a `device`.
+        /// that seeks, set the number of its disks. Unset means the device's value, or 1 if `device` is
+        /// unset.
         parallelism: Option<u32> = unset;
         /// Duration of a seek over the whole disk. A shorter seek takes time in proportion to the square root
-        /// of its distance. 0 means no seeks. Unset means the device's value, or 0 without a `device`.
+        /// of its distance. 0 means no seeks. Unset means the device's value, or 0 if `device` is unset.
         seek_max: Option<TimeSpan> = unset;
-        /// Duration of one rotation. An operation that is not sequential waits half a rotation on average.
-        /// 0 means no rotation. Unset means the device's value, or 0 without a `device`.
+        /// Duration of one rotation. An operation that is not sequential waits half a rotation on average. 0
+        /// means no rotation. Unset means the device's value, or 0 if `device` is unset.
         rotation: Option<TimeSpan> = unset;
         /// Seed for the random numbers of the distribution.
         seed: u64 = 0;

@@ -24,8 +24,8 @@ section! {
         /// Whether the section `[bypass]` applies to the volume. Set it to `false` if the store is slow even
         /// for sequential access, or if the store is faster when the cache coalesces writes.
         bypass: bool = true;
-        /// Slow the store down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a device
-        /// such as "san".
+        /// Slows the store down to the speed of a modelled device. The value is the NAME of a
+        /// `[shape.NAME]`, or a device such as "san".
         shape: Option<String> = unset;
     }
 }

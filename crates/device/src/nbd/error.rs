@@ -36,7 +36,9 @@ pub enum NbdError {
         source: ClientError,
     },
     /// The address requires TLS.
-    #[error("{0}: Forebay connects to NBD servers only without TLS; use nbd:// or nbd+unix://")]
+    #[error(
+        "{0}: Forebay does not support TLS connections to NBD servers; use nbd:// or nbd+unix://"
+    )]
     Tls(String),
     /// The server offers no flush, so no write could be made durable.
     #[error(

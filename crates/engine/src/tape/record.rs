@@ -34,7 +34,7 @@ pub enum TapeError {
     #[error("cannot read the tape: {0}")]
     Io(#[from] io::Error),
     /// It is not a tape, or a tape of another version.
-    #[error("this is not a tape of version {}", super::VERSION)]
+    #[error("this is not a version {} tape", super::VERSION)]
     NotATape,
     /// A record is invalid.
     #[error("record {0} of the tape is damaged: {1}")]
@@ -150,8 +150,7 @@ impl TapeRecord {
                 let mut reports = Vec::new();
                 for _ in 0..count {
                     let (volume, outcome) = (Volume(read_u32(input)?), read_u8(input)?);
-                    let outcome =
-                        outcome_of(outcome).ok_or(bad("an invalid outcome of a stamp"))?;
+                    let outcome = outcome_of(outcome).ok_or(bad("an invalid stamp outcome"))?;
                     let number = StampNumber(read_u64(input)?);
                     reports.push(StampReport { volume, result: outcome.map(|()| number) });
                 }

@@ -2,6 +2,8 @@
 //! them.
 
 use super::*;
+use crate::binding::Binding;
+use crate::identity::StoreId;
 use crate::sequence::SuperblockGeneration;
 
 const TIER: TierId = TierId::new([3; 16]);
@@ -141,6 +143,36 @@ fn an_opening_with_an_older_log_or_another_tier_forgets_the_former_stamp() {
         (other.flash_uuid, other.stamp, other.stamp_number),
         (Some(OTHER), Stamp::default(), StampNumber::NONE)
     );
+}
+
+#[test]
+fn an_opening_takes_from_a_recovery_what_the_log_knows_of_its_volume() {
+    let (first, second) = (Volume(0), Volume(1));
+    let bound = |volume, stamp| Binding {
+        stamp: StampNumber(stamp),
+        ..Binding::new(volume, StoreId::new([7; 16]), 1)
+    };
+    let report = RecoveryReport {
+        uuid: Some(TIER),
+        epoch: 20,
+        bindings: vec![bound(first, 30), bound(second, 31)],
+        outdated: vec![(first, Older::Store), (second, Older::Flash)],
+        ..RecoveryReport::default()
+    };
+    let (now, opened) = (stamp(40, 41, 42), Opened { dirty: true, released: false });
+    let open = |volume, recovered| HeaderChange::open(volume, recovered, now, opened);
+    let expected = |tier, epoch, noted, instead| HeaderChange::Open {
+        tier,
+        epoch,
+        noted: StampNumber(noted),
+        instead,
+        dirty: true,
+        released: false,
+    };
+    assert_eq!(open(first, Some(&report)), expected(Some(TIER), 20, 30, None));
+    assert_eq!(open(second, Some(&report)), expected(Some(TIER), 20, 31, Some(now)));
+    assert_eq!(open(Volume(2), Some(&report)), expected(Some(TIER), 20, 0, None), "not bound");
+    assert_eq!(open(first, None), expected(None, 0, 0, None), "no flash tier");
 }
 
 #[test]

@@ -214,7 +214,7 @@ impl Handshake {
             None => return NEED_INPUT,
             Some(OPTION_MAGIC) => {}
             Some(OLDSTYLE_MAGIC) => {
-                return Err(ClientError::TooOld("it uses the oldstyle negotiation"));
+                return Err(ClientError::TooOld("it uses oldstyle negotiation"));
             }
             Some(_) => return Err(ClientError::NotNbd),
         }

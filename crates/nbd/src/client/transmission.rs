@@ -476,7 +476,7 @@ impl Transmission {
         if extended {
             let Some(count) = fields.u32() else { return Ok(false) };
             if u64::from(count) * entry != list {
-                return Err("a block status with a wrong number of extents");
+                return Err("a block status with the wrong number of extents");
             }
         }
         let slot = &mut self.slots[at.slot as usize];

@@ -13,7 +13,7 @@ pub enum CloseReason {
     #[error("the client aborted the negotiation")]
     Aborted,
     /// The client closed its side between messages.
-    #[error("the client closed the connection without a disconnect request")]
+    #[error("the client closed the connection without sending a disconnect request")]
     EndOfInput,
     /// The client closed its side inside a message, of which this many bytes had arrived.
     #[error("the client closed the connection {0} bytes into a message")]

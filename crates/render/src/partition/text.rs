@@ -220,7 +220,7 @@ impl Division<'_> {
         said.extend(self.overload().map(|overload| {
             format!(
                 "overloaded: at the simulated request rate, requests of {} wait for over a second \
-                 on average, so latencies measure the length of the queue",
+                 on average, so latencies mainly reflect the length of the queue",
                 overload.volumes.join(", ")
             )
         }));

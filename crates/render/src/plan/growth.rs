@@ -166,8 +166,8 @@ fn verdict(g: &Growth) -> String {
     };
     text += &match g.price_ratio_needed {
         Some(needed) => format!(
-            " A byte of {first} costs {:.2} times as much as a byte of {second}; adding it is the \
-             better use of the money if this ratio is {needed:.2} or more.",
+            " A byte of {first} costs {:.2} times as much as a byte of {second}; adding {second} \
+             is the better use of the money if this ratio is {needed:.2} or more.",
             g.price_ratio
         ),
         None => format!(

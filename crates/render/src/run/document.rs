@@ -44,13 +44,13 @@ pub struct Echo {
     pub jobs: u32,
     /// Whether writes, trims and write-zeroes requests are skipped.
     pub reads_only: bool,
-    /// Whether requests beyond the target wrap around.
+    /// Whether requests beyond the end of the target wrap around.
     pub wrap: bool,
     /// Whether volumes are placed one after another on the first volume of the target.
     pub concatenate: bool,
     /// Seed for the written data.
     pub data_seed: u64,
-    /// The text of the configuration file; null without one.
+    /// The text of the configuration file; null if there is none.
     pub config: Option<String>,
 }
 
@@ -91,9 +91,9 @@ pub struct Row {
     pub throughput: Throughput,
     /// Requests in flight.
     pub queue: QueueResult,
-    /// Seconds of processor time of this process during the run.
+    /// Processor time that this process used during the run, in seconds.
     pub cpu_s: f64,
-    /// Largest resident memory of this process, in bytes.
+    /// Peak resident memory of this process, in bytes.
     pub rss_bytes: u64,
     /// Time from sending a request to its answer.
     pub latency_us: LatencyByOp,

@@ -16,7 +16,7 @@ pub fn text(document: &Document) -> String {
     if let Some(verify) = &document.verify {
         text += &format!(
             "\nread back            {}: {} checked, {} wrong, {} cannot be checked\n\
-             reads of the run     {} checked, {} wrong\n",
+             reads during the run {} checked, {} wrong\n",
             verdict(verify),
             Size(verify.checked_bytes),
             Size(verify.wrong_bytes),

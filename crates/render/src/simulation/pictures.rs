@@ -99,8 +99,8 @@ fn over_time(answer: &Answer) -> Section {
     if answer.result.flash.is_some() {
         let y = Axis::new("regions in use", Unit::Fraction).from_zero();
         let used: [Series; 1] = [("log or journal", |r| r.flash_utilisation)];
-        section = section
-            .figure(chart("Log or journal of flash in use over time", y, rows, &used).figure());
+        section =
+            section.figure(chart("Flash log or journal in use over time", y, rows, &used).figure());
     }
     section
 }

@@ -87,7 +87,7 @@ fn overloaded(device: &Overload) -> String {
     };
     format!(
         "{requests} waited for over a second during {} of the run, and {name} was busy for {} of the \
-         run, so latencies measure the length of the queue",
+         run, so latencies mainly reflect the length of the queue",
         percent(device.share),
         percent(device.busy_share)
     )

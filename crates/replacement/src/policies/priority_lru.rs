@@ -15,7 +15,7 @@ const WEIGHT: Parameter = Parameter {
     default: 15,
     min: 0,
     max: 100,
-    meaning: "priorityWeight: how much farther from eviction blocks of a class enter than those of the class below",
+    meaning: "priorityWeight: how much farther from eviction the blocks of a class enter than those of the class below",
 };
 const CLASSES: Parameter = Parameter {
     name: "classes",
@@ -36,7 +36,7 @@ pub type PriorityLru = Positioned<ByPriority>;
 impl Documented for PriorityLru {
     const ABOUT: About = About {
         source: "Hazan et al., Caching according to use and QoS requirements",
-        weakness: "favours volumes of high priority at the expense of those of low priority",
+        weakness: "favours high-priority volumes at the expense of low-priority ones",
         // (Only where all accesses are seen can the value of a block be measured.)
         tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, WEIGHT, CLASSES, CHUNK, INTERVAL],

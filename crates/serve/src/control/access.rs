@@ -46,7 +46,7 @@ impl Access {
         if let Some(origin) = headers.get(ORIGIN) {
             let own = |host: &str| origin.as_bytes() == format!("http://{host}").as_bytes();
             if !host.is_some_and(own) {
-                return Err((403, "requests from web pages of other sites are refused"));
+                return Err((403, "requests from web pages on other sites are refused"));
             }
         }
         let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());

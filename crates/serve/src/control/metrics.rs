@@ -23,7 +23,7 @@ const PER_VOLUME: [Counter; 20] = [
     (
         "forebay_read_hits_delayed_total",
         "counter",
-        "Blocks read that another request was already reading from the backing store",
+        "Blocks read while another request was fetching them from the backing store",
         |w| w.hits.delayed.read,
     ),
     ("forebay_read_misses_total", "counter", "Blocks read that missed the cache", |w| {
@@ -35,7 +35,7 @@ const PER_VOLUME: [Counter; 20] = [
     (
         "forebay_write_hits_delayed_total",
         "counter",
-        "Blocks written that another request was already reading from the backing store",
+        "Blocks written while another request was fetching them from the backing store",
         |w| w.hits.delayed.write,
     ),
     ("forebay_write_misses_total", "counter", "Blocks written that missed the cache", |w| {

@@ -64,7 +64,7 @@ pub(super) fn quiesce(query: &str) -> Result<Option<Duration>, Answer> {
             Ok(Ok(limit)) => Ok(Some(limit).filter(|limit| !limit.is_zero())),
             _ => Err(Answer::error(400, "`for` must be a number of seconds")),
         },
-        _ => Err(Answer::error(400, "/quiesce has only the parameter `for`")),
+        _ => Err(Answer::error(400, "/quiesce takes only the parameter `for`")),
     }
 }
 

@@ -100,7 +100,7 @@ pub(super) struct ServerStatus {
     pub cache: Status,
     /// Connections of NBD clients.
     pub nbd: NbdStatus,
-    /// The recording of a trace; null without one.
+    /// The recording of a trace; null if there is none.
     pub recording: Option<RecordingStatus>,
     /// Version of Forebay.
     pub version: &'static str,

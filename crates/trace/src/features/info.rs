@@ -75,7 +75,7 @@ pub struct SampleUse {
     pub rate: f64,
     /// The region size is `4 KiB << bits`.
     pub bits: u32,
-    /// Requests of the whole trace.
+    /// Requests in the whole trace.
     pub of_requests: u64,
     /// Each feature of the whole trace and of the part of the sample that was read.
     pub features: Vec<FeatureError>,

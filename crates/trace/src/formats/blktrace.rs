@@ -94,7 +94,7 @@ fn fields(r: &[u8]) -> Option<Fields> {
 
 impl RecordParser for Blktrace {
     const NAME: &'static str = "blktrace";
-    const EXPECTED: &'static str = "a blktrace record of version 7";
+    const EXPECTED: &'static str = "a version 7 blktrace record";
     const NUMBERED_VOLUMES: bool = true;
 
     fn record_bytes(&self) -> usize {

@@ -65,7 +65,7 @@ impl RecordParser for Lcs {
         if header.starts_with(&MAGIC) && (1..=8).contains(&self.version) {
             return Ok(());
         }
-        Err("the header of an lcs trace of version 1 to 8".to_owned())
+        Err("the header of an lcs trace (version 1 to 8)".to_owned())
     }
 
     fn records_operations(&self) -> bool {

@@ -16,7 +16,7 @@ use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
 /// Registration.
 pub(crate) const FORMAT: Format = Format {
     name: "oracleGeneral",
-    summary: "libCacheSim oracleGeneral, 24-byte records without operation (unit=512)",
+    summary: "libCacheSim oracleGeneral, 24-byte records without operations (unit=512)",
     detect,
     open: |mut source, options, mut params| {
         let told = params.has("unit");

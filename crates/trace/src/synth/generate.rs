@@ -71,7 +71,7 @@ impl Synth {
         }
         if end_ns > TIME_NS_MAX {
             return Err(TraceError::Options(
-                "workload: it must end less than 2^63 ns (292 years) after its first request"
+                "the workload must end less than 2^63 ns (292 years) after its first request"
                     .to_owned(),
             ));
         }
@@ -94,7 +94,7 @@ impl Running {
     ) -> Result<Self> {
         let weights = Weighted::new(phase.component.iter().map(|c| c.weight)).ok_or_else(|| {
             TraceError::Options(
-                "workload: a phase needs components with weights above 0".to_owned(),
+                "a phase of the workload needs components with weights above 0".to_owned(),
             )
         })?;
         let random = Random::new(seed, *stream);

@@ -184,8 +184,8 @@ impl Args {
         }
         let sampled = self.sample.is_some() || self.max_blocks.is_some() || self.slices.is_some();
         if self.key == Key::Content && (by_request || sampled) {
-            let what =
-                "--key content needs all blocks, and counts single blocks rather than requests";
+            let what = "--key content needs all blocks, and counts individual blocks rather than \
+                        requests";
             let next = "omit --sample, --max-blocks, --slices, --request-level and \
                         --migration-period";
             return Err(CliError::usage(what).next(next));

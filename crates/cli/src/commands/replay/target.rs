@@ -43,8 +43,8 @@ pub struct TargetArgs {
     #[arg(long, conflicts_with_all = ["target", "rate", "queue_depth"])]
     #[arg(help_heading = "Pace")]
     pub quiesce: bool,
-    /// Send only reads; skip writes, trims and write-zeroes requests. With --config, dirty data of
-    /// earlier runs stays on flash at the end
+    /// Send only reads; skip writes, trims and write-zeroes requests. With --config, dirty data
+    /// from earlier runs stays on flash at the end
     #[arg(long)]
     pub reads_only: bool,
     /// If a --target file does not exist, create it with this size

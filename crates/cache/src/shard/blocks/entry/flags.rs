@@ -79,14 +79,14 @@ impl Entry {
     #[inline]
     pub(in crate::shard::blocks) fn list(&mut self) {
         let may = self.has_dirty_frame() && !self.is_listed();
-        assert!(may, "a frame enters the dirty list that is clean, or in it");
+        assert!(may, "a clean frame, or one already in the dirty list, enters it");
         self.set(LISTED);
     }
 
     /// Notes that the frame leaves the dirty list.
     #[inline]
     pub(in crate::shard::blocks) fn unlist(&mut self) {
-        assert!(self.is_listed(), "a frame leaves the dirty list that is not in it");
+        assert!(self.is_listed(), "a frame that is not in the dirty list leaves it");
         self.clear(LISTED);
     }
 
@@ -102,7 +102,7 @@ impl Entry {
     /// Notes that the block begins to leave memory.
     #[inline]
     pub(in crate::shard::blocks) fn leave(&mut self) {
-        assert!(self.frame().is_some(), "a block leaves memory that is not there");
+        assert!(self.frame().is_some(), "a block that is not in memory leaves it");
         self.set(LEAVING);
     }
 
@@ -142,7 +142,7 @@ impl Entry {
     /// Notes that the flush in progress waits for this block, which is dirty.
     pub fn begin_flush(&mut self) {
         let may = self.has_dirty_frame() && !self.is_flushing();
-        assert!(may, "a flush waits for a block that is clean, or twice");
+        assert!(may, "a flush waits for a clean block, or twice for a block");
         self.set(FLUSH_WAITS);
     }
 
@@ -177,25 +177,25 @@ impl Entry {
     /// Notes that the store has taken the record's dirty granules.
     pub fn note_destaged(&mut self) {
         let may = self.owes_record() && !self.is_destaged();
-        assert!(may, "a record is destaged that is not owed, or twice");
+        assert!(may, "a record that is not owed is destaged, or a record is destaged twice");
         self.set(DESTAGED);
     }
 
     /// Notes that the cleaning that has written the record ends.
     pub fn end_destage(&mut self) {
-        assert!(self.is_destaged(), "the destage of a record ends that has not been destaged");
+        assert!(self.is_destaged(), "a destage ends for a record that was not destaged");
         self.clear(DESTAGED);
     }
 
     /// Notes that the record could not be read.
     pub fn note_unreadable(&mut self) {
-        assert!(self.owes_record(), "a record cannot be read that is not owed");
+        assert!(self.owes_record(), "a record that is not owed is found unreadable");
         self.set(UNREADABLE);
     }
 
     /// Notes that a cleaning of the record's region begins, which reads the record again.
     pub fn retry_unreadable(&mut self) {
-        assert!(self.is_unreadable(), "a record is tried again that was not unreadable");
+        assert!(self.is_unreadable(), "a record that was not unreadable is tried again");
         self.clear(UNREADABLE);
     }
 
@@ -246,13 +246,13 @@ impl Entry {
             (true, _) => dirty && busy && !destages,
         };
         if !listed_right {
-            Some("a block is not in the dirty list, or wrongly")
+            Some("a block is missing from the dirty list, or wrongly in it")
         } else if self.is_leaving() && !(self.frame().is_some() && busy) {
             Some("a leaving block has nothing to wait for")
         } else if !pends_right {
             Some("an append or a flush waits for nothing")
         } else if self.is_tried() && !self.owes_record() {
-            Some("a record was tried that is not owed")
+            Some("a record that is not owed was tried")
         } else {
             None
         }
