@@ -22,7 +22,7 @@ qemu-io -f raw -c 'write -P 2 0 64k' "$URI" >/dev/null &
 writer=$!
 sleep 0.3
 kill -0 $writer || fail "a write went through while quiesced"
-ctl quiesce --resume >/dev/null
+ctl quiesce --resume | grep -q '"ended":true' || fail "the quiesce was not ended"
 wait $writer || fail "the write that was held back failed"
 status | grep -q '"quiesced": null' || fail "status still shows the quiesce"
 # If nobody ends a quiesce, the server does.
@@ -30,6 +30,9 @@ io 'write -P 3 1M 1M'
 ctl quiesce --for 1s >/dev/null
 io 'write -P 2 0 64k'
 said 'reached its time limit'
+# Whoever copies the stores learns that the quiesce did not last.
+refused 1 'no quiesce to end' ctl quiesce --resume
+ctl resume | grep -q '"ended":false' || fail "it says that a quiesce was ended"
 refused 2 'cannot be used with' "$FOREBAY" ctl quiesce --for 1s --resume --control unix:control.sock
 # Percentiles cover only requests of the interval; without any there are none.
 ( sleep 0.5; io 'read 0 64k' 'read 0 64k' ) &

@@ -110,6 +110,19 @@ mod tests {
         fn end(&self, _: u64, _: bool) {}
     }
 
+    /// Refuses the sync of the first write to a header, so that the write lands and fails.
+    #[derive(Debug, Default)]
+    struct RefuseSync(AtomicU32);
+
+    impl Watch for RefuseSync {
+        fn begin(&self, _: Operation) -> Result<u64, DeviceError> {
+            let number = self.0.fetch_add(1, Ordering::Relaxed);
+            if number == 1 { Err(DeviceError::Gone) } else { Ok(0) }
+        }
+
+        fn end(&self, _: u64, _: bool) {}
+    }
+
     const NAMES: [&str; 3] = ["a", "b", "c"];
 
     /// Three stores, in files of their own.
@@ -205,6 +218,18 @@ mod tests {
             assert!(matches!(error, EngineError::Io { .. }), "{error}");
             assert_eq!(found(directory.path()), before, "store {failing}");
         }
+    }
+
+    #[test]
+    fn a_header_whose_write_fails_after_it_has_landed_is_taken_back_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut stores = left(directory.path());
+        let headers = || found(directory.path()).into_iter().map(|(header, _)| header);
+        let before: Vec<String> = headers().collect();
+        let refuse: Arc<dyn Watch> = Arc::new(RefuseSync::default());
+        stores[1].watch(&refuse, Device::Backing(Volume(1)));
+        Announcement::write(stores, &FORMAT, None).err().expect("one sync fails");
+        assert_eq!(headers().collect::<Vec<_>>(), before);
     }
 
     #[test]

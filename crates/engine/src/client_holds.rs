@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use forebay_block::Volume;
 
+use crate::notes::{NoteEvent, VolumeNotes};
 use crate::operate::Orders;
 use crate::shared::Shared;
 
@@ -22,10 +23,21 @@ use crate::shared::Shared;
 pub(crate) struct ClientHolds {
     quiesce: Quiesce,
     invalidation: bool,
-    /// The volumes whose headers the last quiesce could not take its notes back from, and why.
-    noted: BTreeMap<Volume, String>,
+    /// What a quiesce knows of each store, and which volumes it still holds after its end.
+    notes: VolumeNotes,
     /// How often operators have ordered to let clients continue.
     resumes: u64,
+    /// The orders of quiesces that have not ended; some may wait for other orders.
+    ordered: u32,
+}
+
+/// What a [`resume`](crate::Engine::resume) found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resumed {
+    /// A quiesce. It has ended, unless another order extended it before this one had its turn.
+    Ended,
+    /// No quiesce: it had ended before, for example because it had reached its limit, or none had begun.
+    Nothing,
 }
 
 /// How far a quiesce is.
@@ -47,6 +59,8 @@ pub(crate) struct HoldingQuiesce {
     pub until: Option<Instant>,
     /// How many resumes had been ordered when the quiesce was, or its last extension: they do not end it.
     pub resumes: u64,
+    /// Its order has succeeded, so a later order that fails to extend it does not end it.
+    pub stands: bool,
 }
 
 impl ClientHolds {
@@ -61,6 +75,11 @@ impl ClientHolds {
         !matches!(self.quiesce, Quiesce::No)
     }
 
+    /// What a resume finds that is ordered at this moment.
+    pub fn resumed(&self) -> Resumed {
+        if self.ordered > 0 || self.is_quiescing() { Resumed::Ended } else { Resumed::Nothing }
+    }
+
     /// The quiesce that holds requests back.
     pub fn quiesced(&self) -> Option<HoldingQuiesce> {
         match self.quiesce {
@@ -69,7 +88,17 @@ impl ClientHolds {
         }
     }
 
-    /// A quiesce is ordered. One that already holds requests back continues to.
+    /// A quiesce is ordered.
+    pub fn order_quiesce(&mut self) {
+        self.ordered += 1;
+    }
+
+    /// The order of a quiesce has ended.
+    pub fn end_order_of_quiesce(&mut self) {
+        self.ordered -= 1;
+    }
+
+    /// The order of a quiesce has its turn. A quiesce that already holds requests back continues to.
     pub fn prepare_quiesce(&mut self) {
         if !self.is_quiescing() {
             self.quiesce = Quiesce::Preparing;
@@ -87,7 +116,8 @@ impl ClientHolds {
     pub fn begin_quiesce(&mut self) {
         if self.quiesced().is_none() {
             let since = Instant::now();
-            self.quiesce = Quiesce::Holding(HoldingQuiesce { since, until: None, resumes: 0 });
+            let (until, resumes, stands) = (None, 0, false);
+            self.quiesce = Quiesce::Holding(HoldingQuiesce { since, until, resumes, stands });
         }
     }
 
@@ -98,17 +128,44 @@ impl ClientHolds {
         }
     }
 
-    /// The quiesce, if it holds requests back, ends at that time in any case.
+    /// The quiesce, if it holds requests back, ends at that time in any case. An order that extends it does not make
+    /// it end earlier.
     pub fn limit_quiesce(&mut self, until: Option<Instant>) {
         if let Quiesce::Holding(quiesced) = &mut self.quiesce {
-            quiesced.until = until;
+            let later = quiesced.until.zip(until).map(|(former, until)| former.max(until));
+            quiesced.until = if quiesced.stands { later } else { until };
         }
     }
 
-    /// The quiesce has ended, except for the volumes whose headers still note how it left the stores.
-    pub fn end_quiesce(&mut self, noted: BTreeMap<Volume, String>) {
+    /// The order of the quiesce that holds requests back has succeeded, or its end has failed, which may have
+    /// taken a part of its notes back.
+    pub fn mark_quiesce(&mut self, stands: bool) {
+        if let Quiesce::Holding(quiesced) = &mut self.quiesce {
+            quiesced.stands = stands;
+        }
+    }
+
+    /// The quiesce has ended, except for the volumes in `held`, for these reasons.
+    ///
+    /// # Panics
+    /// As [`VolumeNotes::end`].
+    pub fn end_quiesce(&mut self, held: BTreeMap<Volume, String>) {
         self.quiesce = Quiesce::No;
-        self.noted = noted;
+        self.notes.end(held);
+    }
+
+    /// Something happened to the notes of these volumes' stores.
+    ///
+    /// # Panics
+    /// As [`VolumeNotes::take`].
+    #[track_caller]
+    pub fn take_note(&mut self, volumes: &[Volume], event: NoteEvent) {
+        volumes.iter().for_each(|&volume| self.notes.take(volume, event));
+    }
+
+    /// What a quiesce knows of each store.
+    pub fn notes(&self) -> &VolumeNotes {
+        &self.notes
     }
 
     /// An operator orders to let clients continue. A quiesce that has begun, or waits for another order, and has not
@@ -124,14 +181,14 @@ impl ClientHolds {
     }
 
     /// The volumes that a quiesce still holds although it has ended, and why.
-    pub fn noted(&self) -> &BTreeMap<Volume, String> {
-        &self.noted
+    pub fn held(&self) -> &BTreeMap<Volume, String> {
+        self.notes.held()
     }
 
     /// Whether a quiesce still holds requests to this volume although it has ended.
     #[inline]
-    pub fn holds_noted(&self, volume: Volume) -> bool {
-        !self.noted.is_empty() && self.noted.contains_key(&volume)
+    pub fn holds_volume(&self, volume: Volume) -> bool {
+        !self.held().is_empty() && self.held().contains_key(&volume)
     }
 }
 
@@ -196,19 +253,55 @@ mod tests {
     }
 
     #[test]
+    fn an_extension_keeps_the_later_limit() {
+        let mut holds = ClientHolds::default();
+        holds.prepare_quiesce();
+        holds.begin_quiesce();
+        let after = |seconds| Some(Instant::now() + Duration::from_secs(seconds));
+        let (first, earlier, later) = (after(600), after(1), after(1200));
+        holds.limit_quiesce(first);
+        holds.mark_quiesce(true);
+        for (until, expected) in [(earlier, first), (later, later), (None, None), (later, None)] {
+            holds.limit_quiesce(until);
+            assert_eq!(holds.quiesced().unwrap().until, expected);
+        }
+        // One that could not end is not extended.
+        holds.mark_quiesce(false);
+        holds.limit_quiesce(earlier);
+        assert_eq!(holds.quiesced().unwrap().until, earlier);
+    }
+
+    #[test]
+    fn a_resume_finds_a_quiesce_from_its_order_to_its_end() {
+        let mut holds = ClientHolds::default();
+        assert_eq!(holds.resumed(), Resumed::Nothing);
+        holds.order_quiesce();
+        assert_eq!(holds.resumed(), Resumed::Ended, "it waits for another order");
+        holds.prepare_quiesce();
+        holds.begin_quiesce();
+        holds.end_order_of_quiesce();
+        assert_eq!(holds.resumed(), Resumed::Ended);
+        holds.take_note(&[Volume(1)], NoteEvent::FailNote);
+        holds.end_quiesce(BTreeMap::from([(Volume(1), "no answer".to_owned())]));
+        assert_eq!(holds.resumed(), Resumed::Nothing, "clients of other volumes continue");
+    }
+
+    #[test]
     fn a_volume_whose_note_stands_is_held_alone_until_the_note_is_withdrawn() {
         let mut holds = ClientHolds::default();
         holds.prepare_quiesce();
         holds.begin_quiesce();
+        holds.take_note(&[Volume(1)], NoteEvent::FailNote);
+        holds.take_note(&[Volume(1)], NoteEvent::Drop);
         holds.end_quiesce(BTreeMap::from([(Volume(1), "no answer".to_owned())]));
         assert!(!holds.any() && !holds.is_quiescing());
-        assert!(holds.holds_noted(Volume(1)) && !holds.holds_noted(Volume(0)));
+        assert!(holds.holds_volume(Volume(1)) && !holds.holds_volume(Volume(0)));
         // Another quiesce that fails before it holds anybody changes nothing about that.
         holds.prepare_quiesce();
         holds.forget_preparation();
-        assert!(holds.holds_noted(Volume(1)));
+        assert!(holds.holds_volume(Volume(1)));
         holds.end_quiesce(BTreeMap::new());
-        assert!(!holds.holds_noted(Volume(1)));
+        assert!(!holds.holds_volume(Volume(1)));
     }
 
     #[test]

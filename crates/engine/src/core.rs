@@ -43,7 +43,7 @@ pub(crate) struct Core {
     waiting: SessionQueues,
     holds: ClientHolds,
     /// The stores' headers note how the stores were left: no stamps are requested.
-    noted: bool,
+    stamps_ended: bool,
     /// The stores whose last stamps could not be written.
     pub unstamped: UnstampedStores,
     /// Whether a request waits until all work for earlier ones has ended.
@@ -103,7 +103,7 @@ impl Core {
             life: Life::Serving,
             waiting: SessionQueues::default(),
             holds: ClientHolds::default(),
-            noted: false,
+            stamps_ended: false,
             unstamped: UnstampedStores::default(),
             one_at_a_time: false,
             reaper_wakes_at: None,
@@ -348,9 +348,9 @@ impl Core {
 
     /// Changes why requests are held back. Those that nothing holds any more continue.
     pub fn change_holds(&mut self, now: Nanos, change: impl FnOnce(&mut ClientHolds)) {
-        let before = (self.is_held(), self.holds.noted().len());
+        let before = (self.is_held(), self.holds.held().len());
         change(&mut self.holds);
-        if (self.is_held(), self.holds.noted().len()) != before {
+        if (self.is_held(), self.holds.held().len()) != before {
             self.update_published();
             self.drive(now);
         }
@@ -364,16 +364,16 @@ impl Core {
         this
     }
 
-    /// A quiesce has ended: requests continue, unless something else holds them, and so do stamps. The headers of
-    /// the volumes `noted` could not be written, for these reasons: requests to them are still held back.
-    pub fn end_quiesce(&mut self, now: Nanos, noted: BTreeMap<Volume, String>) {
-        self.noted = false;
-        self.change_holds(now, |holds| holds.end_quiesce(noted));
+    /// A quiesce has ended: requests continue, unless something else holds them, and so do stamps. Requests to the
+    /// volumes in `held` are still held back, for these reasons.
+    pub fn end_quiesce(&mut self, now: Nanos, held: BTreeMap<Volume, String>) {
+        self.stamps_ended = false;
+        self.change_holds(now, |holds| holds.end_quiesce(held));
     }
 
     /// The stores' headers are about to note how the stores are left: no stamps are requested from now on.
     pub fn end_stamps(&mut self) {
-        self.noted = true;
+        self.stamps_ended = true;
     }
 
     /// Gives the machine an order. An order to stop brings the engine nearer to its end.
@@ -389,7 +389,7 @@ impl Core {
 
     /// Requests stamps, if the stores may have them.
     pub fn stamp(&mut self, now: Nanos) {
-        if !self.noted {
+        if !self.stamps_ended {
             self.order(now, Order::Stamp);
         }
     }
@@ -504,7 +504,7 @@ impl Core {
     fn may_publish(&self) -> bool {
         let as_simulated = self.one_at_a_time || self.cache.is_taped();
         // (A read without the lock does not look whether its volume is held.)
-        let holds = self.is_held() || !self.holds.noted().is_empty();
+        let holds = self.is_held() || !self.holds.held().is_empty();
         let serves = !holds && self.life < Life::Stopping && self.cache.is_ready();
         // (A read without the lock waits for nobody.)
         !as_simulated && serves && !self.table.has_abandoned()
@@ -560,7 +560,7 @@ impl Core {
     }
 
     fn hand_in(&mut self, now: Nanos, id: RequestId) {
-        if self.holds.holds_noted(self.table.request(id).volume) {
+        if self.holds.holds_volume(self.table.request(id).volume) {
             return self.table.reply(id, Err(IoError::Shutdown));
         }
         let request = self.table.request(id).at(now);
@@ -667,7 +667,7 @@ fn fits(
     stop: bool,
     request: &Submission,
 ) -> bool {
-    match holds.holds_noted(request.volume) {
+    match holds.holds_volume(request.volume) {
         true => stop,
         false => cache.has_room_for(request.volume) && !table.awaits_abandoned(request),
     }

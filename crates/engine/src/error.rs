@@ -341,6 +341,9 @@ pub enum EngineError {
         "the quiesce ended before the backing stores were complete; client requests have resumed"
     )]
     QuiesceEnded,
+    /// A quiesce could not extend an earlier one, which continues.
+    #[error("{0}; an earlier quiesce still holds client requests back")]
+    NotExtended(Box<EngineError>),
     /// Backing stores do not answer.
     #[error("{} for {seconds} s", no_answer(volumes))]
     NoAnswer {

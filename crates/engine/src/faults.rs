@@ -351,7 +351,7 @@ impl Reported {
             }
         }
         for of in engine.volumes() {
-            match core.holds().noted().get(&of.volume) {
+            match core.holds().held().get(&of.volume) {
                 Some(why) if reported.held.entry(of.volume).or_default().allow(Instant::now()) => {
                     let disconnected = engine.stores.session_failure(of.volume).is_some();
                     let (volume, why) = (of.name.clone(), why.clone());

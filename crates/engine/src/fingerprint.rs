@@ -37,7 +37,7 @@ const SIZE_AT: usize = 24;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct VolumeContents {
     /// Their fingerprint.
-    pub print: Fingerprint,
+    pub fingerprint: Fingerprint,
     /// The fingerprint that earlier versions took, which did not look into partitions.
     former: Fingerprint,
 }
@@ -69,13 +69,13 @@ impl VolumeContents {
         reader.read_all(&starts)?.iter().for_each(|piece| hash.update(piece));
         match (reader.any, reader.failure) {
             (false, Some(error)) => Err(error),
-            _ => Ok(VolumeContents { print: Fingerprint::of_hash(hash.digest128()), former }),
+            _ => Ok(VolumeContents { fingerprint: Fingerprint::of_hash(hash.digest128()), former }),
         }
     }
 
     /// Whether they are as this note of them says.
     pub fn are_as(&self, noted: Fingerprint) -> bool {
-        noted == self.print || noted == self.former
+        noted == self.fingerprint || noted == self.former
     }
 }
 
@@ -135,38 +135,43 @@ impl Reader<'_> {
     }
 }
 
-/// The state in which a store was left, as the flash tier records it.
+/// How Forebay left a store. The flash tier records this as a seal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SealContents {
+pub(crate) struct StoreNote {
     /// Bytes of the volume.
     pub size: u64,
     /// The fingerprint of these bytes.
-    pub print: Fingerprint,
+    pub fingerprint: Fingerprint,
     /// The [`times`] of the store.
     pub times: u64,
 }
 
-impl SealContents {
+impl StoreNote {
+    /// Whether the other note is of the same contents.
+    pub fn has_contents_of(&self, other: &StoreNote) -> bool {
+        (self.fingerprint, self.size) == (other.fingerprint, other.size)
+    }
+
     /// As a seal.
     pub fn seal(&self) -> Seal {
         let mut seal = [0; SEAL_BYTES];
-        seal[..TIMES_AT].copy_from_slice(self.print.bytes());
+        seal[..TIMES_AT].copy_from_slice(self.fingerprint.bytes());
         seal[TIMES_AT..SIZE_AT].copy_from_slice(&self.times.to_le_bytes());
         seal[SIZE_AT..].copy_from_slice(&self.size.to_le_bytes());
         seal
     }
 
     /// The contents of a seal; `None` for zeroes.
-    pub fn unseal(seal: &Seal) -> Option<SealContents> {
+    pub fn unseal(seal: &Seal) -> Option<StoreNote> {
         let number = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&seal[at..at + 8]);
             u64::from_le_bytes(bytes)
         };
-        let mut print = [0; 16];
-        print.copy_from_slice(&seal[..TIMES_AT]);
-        let print = Fingerprint::from_bytes(print)?;
-        Some(SealContents { size: number(SIZE_AT), print, times: number(TIMES_AT) })
+        let mut fingerprint = [0; 16];
+        fingerprint.copy_from_slice(&seal[..TIMES_AT]);
+        let fingerprint = Fingerprint::from_bytes(fingerprint)?;
+        Some(StoreNote { size: number(SIZE_AT), fingerprint, times: number(TIMES_AT) })
     }
 }
 
@@ -235,7 +240,7 @@ mod tests {
         file.set_len(size + 4096).unwrap();
         file.flush().unwrap();
         let area = HeaderArea::of_file(file.try_clone().unwrap());
-        let take = || VolumeContents::read(&area, 4096, size).unwrap().print;
+        let take = || VolumeContents::read(&area, 4096, size).unwrap().fingerprint;
         let before = take();
         for (at, shows) in [(4096, true), (4096 + size - 1, true), (0, false)] {
             file.write_all_at(&[1], at).unwrap();
@@ -261,19 +266,19 @@ mod tests {
         let area = HeaderArea::of_file(file.try_clone().unwrap());
         let read = || VolumeContents::read(&area, 0, size).unwrap();
         let before = read();
-        assert!(before.are_as(before.print) && before.are_as(before.former));
-        assert_ne!(before.print, before.former);
+        assert!(before.are_as(before.fingerprint) && before.are_as(before.former));
+        assert_ne!(before.fingerprint, before.former);
         // The superblock of ext4.
         file.write_all_at(&[1], (1 << 20) + 1024).unwrap();
-        assert!(!read().are_as(before.print), "a mount does not show");
+        assert!(!read().are_as(before.fingerprint), "a mount does not show");
         assert!(read().are_as(before.former), "an earlier version would have seen it");
     }
 
     #[test]
     fn a_seal_gives_back_what_it_was_given() {
-        let left = SealContents { size: 5, print: Fingerprint::of_hash(7), times: 9 };
-        assert_eq!(SealContents::unseal(&left.seal()), Some(left));
-        assert_eq!(SealContents::unseal(&[0; SEAL_BYTES]), None);
+        let left = StoreNote { size: 5, fingerprint: Fingerprint::of_hash(7), times: 9 };
+        assert_eq!(StoreNote::unseal(&left.seal()), Some(left));
+        assert_eq!(StoreNote::unseal(&[0; SEAL_BYTES]), None);
     }
 
     #[test]

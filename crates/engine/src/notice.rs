@@ -140,7 +140,7 @@ impl fmt::Display for EngineNotice {
                     [one] => format!("Volume {one} was"),
                     all => format!("Volumes {} were", all.join(", ")),
                 },
-                uuid(former)
+                former
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(
                 f,
@@ -158,20 +158,6 @@ impl fmt::Display for EngineNotice {
             ),
         }
     }
-}
-
-/// Formats the UUID of a tier.
-fn uuid(tier: &TierId) -> String {
-    let number = u128::from_be_bytes(*tier.bytes());
-    let part = |low: u32, bits: u32| number >> low & ((1 << bits) - 1);
-    format!(
-        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-        part(96, 32),
-        part(80, 16),
-        part(64, 16),
-        part(48, 16),
-        part(0, 48)
-    )
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! cuts short what an order waits for, and lets no other begin. Threads take the engine's locks in
 //! this sequence: the orders, the stores by number, the core.
 
-use forebay_block::{PerVolume, Volume};
+use forebay_block::Volume;
 use std::ops::ControlFlow;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Instant;
@@ -20,7 +20,6 @@ use crate::core::{Core, Life};
 use crate::engine::Engine;
 use crate::error::{DestageFailure, DirtyLeft, EngineError, FailingStore};
 use crate::faults;
-use crate::fingerprint::SealContents;
 use crate::held_wait::HELD_WAIT_MAX;
 use crate::options::VolumeDescription;
 use crate::quiesce::patience;
@@ -34,13 +33,7 @@ pub(crate) struct Orders {
     pub marks_dirty: bool,
     /// When writes are acknowledged under write-back, unless an order sets it.
     pub acknowledge: words::Acknowledge,
-    /// The stores as a quiesce has left them, by volume. While there are any, headers and flash may
-    /// note that the stores are complete, so the notes are withdrawn before clients continue.
-    pub notes: Option<PerVolume<Option<SealContents>>>,
-    /// Volumes that a quiesce still holds although it has ended, and of which something cached may be out of date:
-    /// flash had failed when it should have been dropped. (See `quiesce.rs`.)
-    pub undropped: Vec<Volume>,
-    /// When to try again to drop that, if an attempt has failed.
+    /// When to try again to drop what is cached of volumes that are held, if an attempt has failed.
     pub retry_drop_at: Option<Instant>,
     /// An order has not waited for the end of its destage.
     pub left_destage: bool,
@@ -54,8 +47,6 @@ impl Orders {
         Orders {
             marks_dirty: config.cache.write_policy.keeps_dirty_data(),
             acknowledge: config.acknowledge_of_write_back(),
-            notes: None,
-            undropped: Vec::new(),
             retry_drop_at: None,
             left_destage: false,
             unresumed: None,

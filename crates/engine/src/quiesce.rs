@@ -1,16 +1,16 @@
-//! Lets others use the stores, and takes them back: quiesce and resume, the fingerprints that a
-//! stop records, and dropping cached data.
+//! Lets others use the stores, and takes them back: quiesce and resume, and dropping cached data. `notes.rs` explains
+//! the terms, and lists the states of a volume's note.
 //!
-//! Fingerprints are taken when nothing is dirty and nothing modifies the stores. They are written
-//! to the stores' headers. Then they are written to the flash tier, together with the times of
-//! files, which the headers have just changed. Before a store may be written again, the notes are
-//! withdrawn: first the headers say *dirty*, then the tier drops its notes. A start that finds a
-//! store that differs from its note (`Store::is_changed`) drops the tier's data for it.
+//! Notes are taken when nothing is dirty and nothing modifies the stores. They are written to the stores' headers.
+//! Then they are written to the flash tier, together with the times of files, which the headers have just changed.
+//! Before a store may be written again, the notes are withdrawn: first the headers say *dirty*, then the tier drops
+//! its seals. A start that finds a store that differs from its note (`Store::is_changed`) drops the tier's data for
+//! it.
 //!
-//! If a header cannot be written at the end of a quiesce, its note stands: the header says that the store is complete
-//! and unchanged. Requests to its volume stay held, so that this remains true, and everything cached of the volume is
-//! dropped durably, so that nothing is out of date whatever becomes of the store. The other volumes continue. The
-//! volume follows as soon as its header is written, which needs no other change of the tier.
+//! If a header cannot be written at the end of a quiesce, it still says that the store is complete and unchanged.
+//! Requests to its volume stay held, so that this remains true, and everything cached of the volume is dropped durably,
+//! so that nothing is out of date whatever becomes of the store. The other volumes continue. The volume follows as
+//! soon as its header is written, which needs no other change of the tier.
 //!
 //! If flash has failed, nothing can be dropped of a volume that still depends on it. Such a volume keeps its note, and
 //! its store is compared with the note again before the volume follows. If others have changed the store, the volume
@@ -26,23 +26,24 @@ use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 
 use forebay_block::{PerVolume, Volume};
-use forebay_cache::{Notice, Order};
-use forebay_effect::{IoError, Outcome};
-use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
+use forebay_effect::IoError;
+use forebay_flash::{SEAL_BYTES, Sealed};
 
 use crate::backing_stores::LockedStores;
-use crate::client_holds::{ClientHolds, HeldBack};
+use crate::client_holds::{ClientHolds, HeldBack, Resumed};
 use crate::core::Life;
 use crate::engine::{Engine, StoreState};
 use crate::error::{EngineError, HeldVolume};
 use crate::faults::OrderNews;
-use crate::fingerprint::SealContents;
+use crate::fingerprint::StoreNote;
 use crate::held_wait::{HELD_WAIT_MAX, HeldWait};
 use crate::news::Rest;
+use crate::notes::{NoteEvent, VolumeNote};
 use crate::operate::Orders;
 use crate::options::VolumeDescription;
 use crate::patience::Patience;
 use crate::shared::CoreGuard;
+use crate::store_notes;
 
 /// How long a quiesce and its end wait for a store that does not answer, while the clients of all volumes wait.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -68,7 +69,8 @@ impl Engine {
     /// # Errors
     /// As [`destage`](Engine::destage), if the state cannot be recorded, if no operation ends for 30 s while requests
     /// are held back, or if a stop or a resume is ordered meanwhile; requests then continue, except those to the
-    /// volumes that the error or [`faults`](Engine::faults) name.
+    /// volumes that the error or [`faults`](Engine::faults) name. But an earlier quiesce that this one was to extend
+    /// continues ([`EngineError::NotExtended`]), unless the stop or the resume ends it.
     pub fn quiesce(
         &self,
         limit: Option<Duration>,
@@ -76,9 +78,22 @@ impl Engine {
     ) -> Result<(), EngineError> {
         // (A resume also counts while this waits for another order.)
         let resumes = self.shared.lock().holds().resumes();
+        self.change_holds(ClientHolds::order_quiesce);
+        let quiesced = self.quiesce_in_turn(limit, resumes, &mut progress);
+        self.change_holds(ClientHolds::end_order_of_quiesce);
+        quiesced
+    }
+
+    /// As [`quiesce`](Engine::quiesce), once other orders have ended. So many `resumes` had been ordered before it.
+    fn quiesce_in_turn(
+        &self,
+        limit: Option<Duration>,
+        resumes: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), EngineError> {
         let mut orders = self.begin_order()?;
         let wait = HeldWait::endless(Life::Serving).until_resume(resumes);
-        if !self.shared.lock().holds().noted().is_empty() {
+        if !self.shared.lock().holds().held().is_empty() {
             // Stores that still have a note of the last quiesce need not take another.
             self.resume_during(&mut orders, &|| true)?;
             self.still_held().map_or(Ok(()), Err)?;
@@ -87,7 +102,7 @@ impl Engine {
         // (A resume that was ordered before that did not wait, or does nothing when its turn comes. One that comes later
         // waits for the end of this order.)
         let quiesced = match self.waits(&wait) {
-            true => self.quiesce_during(&mut orders, limit, wait, &mut progress),
+            true => self.quiesce_during(&mut orders, limit, wait, progress),
             false => Err(wait.error(&self.shared.lock(), self.volumes())),
         };
         self.change_holds(ClientHolds::forget_preparation);
@@ -101,16 +116,19 @@ impl Engine {
         mut wait: HeldWait,
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
-        let lasts = self.shared.lock().holds().quiesced().is_some();
-        if orders.notes.is_some() {
+        let former = self.shared.lock().holds().quiesced();
+        let extended = former.filter(|former| former.stands);
+        let lasting = |error| if extended.is_some() { not_extended(error) } else { error };
+        if self.shared.lock().holds().notes().any() {
             // The new notes must not cover up what others have changed since the last ones.
-            self.drop_changed(orders, &|| self.shared.lock().life() == Life::Serving)?;
+            self.drop_changed(orders, &|| self.shared.lock().life() == Life::Serving)
+                .map_err(lasting)?;
         }
         let mut progress = |dirty| {
             progress(dirty);
             ControlFlow::Continue(())
         };
-        if !lasts {
+        if former.is_none() {
             self.destage_while(orders, &mut wait, &mut progress)?;
         }
         self.change_holds(|holds| {
@@ -119,7 +137,7 @@ impl Engine {
         });
         wait = wait.limited(HELD_WAIT_MAX);
         let finished = self.finish_held(orders, &mut wait, &mut progress);
-        let quiesced = finished.and_then(|()| self.note(orders, &wait));
+        let quiesced = finished.and_then(|()| self.note(&wait));
         // A resume that is about to let clients continue makes an answer of success untrue.
         let quiesced = match self.waits(&wait) {
             true => quiesced,
@@ -127,38 +145,53 @@ impl Engine {
         };
         // The limit holds even if the quiesce fails and cannot end now. (One beyond what the clock can say is none.)
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        self.change_holds(|holds| holds.limit_quiesce(until));
-        if quiesced.is_err() {
+        self.change_holds(|holds| match extended {
+            // The earlier quiesce keeps its limit, and a resume that was ordered before this still ends it.
+            Some(former) if quiesced.is_err() => holds.date_quiesce(former.resumes),
+            _ => {
+                holds.limit_quiesce(until);
+                holds.mark_quiesce(quiesced.is_ok());
+            }
+        });
+        if quiesced.is_err() && extended.is_none() {
             // That clients have to wait is more serious than the error.
             self.resume_or_say(orders, &|| true)?;
             self.still_held().map_or(Ok(()), Err)?;
         }
-        quiesced
+        quiesced.map_err(lasting)
     }
 
     /// Notes that the stores are complete.
-    fn note(&self, orders: &mut Orders, wait: &HeldWait) -> Result<(), EngineError> {
+    fn note(&self, wait: &HeldWait) -> Result<(), EngineError> {
         // Until here, no header and no tier has a note of a quiesce that begins, and its end has nothing to take back.
-        self.end_stamping(wait.limited(SILENCE_MAX))?;
-        let (notes, noted) = self.note_stores(StoreState::Whole, &patience(&|| self.waits(wait)));
-        // A store without a new note keeps the former one, which shows what others have changed since. The new notes
-        // know the times of the headers that were written, so they count even if others failed.
-        let former = orders.notes.take();
-        let former = |volume| former.as_ref().and_then(|notes| notes[volume]);
-        let is_changed = |of: &&VolumeDescription| {
-            let prints = former(of.volume).zip(notes[of.volume]);
-            prints.is_some_and(|(former, new)| (former.print, former.size) != (new.print, new.size))
-        };
-        let changed: Vec<&VolumeDescription> = self.volumes().iter().filter(is_changed).collect();
-        orders.notes = Some(notes.iter().map(|(volume, note)| note.or(former(volume))).collect());
-        if !changed.is_empty() {
-            // Others have written since the former notes were compared, and the new ones cover that up.
-            let volumes: Vec<Volume> = changed.iter().map(|of| of.volume).collect();
-            self.drop_noted(orders, &volumes)?;
-            let volumes = changed.iter().map(|of| of.name.clone()).collect();
+        store_notes::end_stamping(self, wait.limited(SILENCE_MAX))?;
+        let left =
+            store_notes::note_stores(self, StoreState::Whole, &patience(&|| self.waits(wait)));
+        let is_sealed = left.sealed.is_ok();
+        self.change_holds(|holds| {
+            if is_sealed {
+                holds.take_note(&left.changed, NoteEvent::Drop);
+            } else {
+                // A new note would cover up what others have written.
+                holds.take_note(&left.changed, NoteEvent::Differ);
+            }
+            for (volume, note) in left.notes.iter() {
+                match note {
+                    // A store without a new note keeps the former one, which shows what others have changed since.
+                    None => holds.take_note(&[volume], NoteEvent::FailNote),
+                    Some(_) if !is_sealed && left.changed.contains(&volume) => {}
+                    // The new notes know the times of the headers that were written, so they count even if others
+                    // failed.
+                    Some(note) => holds.take_note(&[volume], NoteEvent::Note(*note)),
+                }
+            }
+        });
+        if is_sealed && !left.changed.is_empty() {
+            let changed = self.volumes().iter().filter(|of| left.changed.contains(&of.volume));
+            let volumes = changed.map(|of| of.name.clone()).collect();
             self.news().push(OrderNews::StoresChanged { volumes });
         }
-        noted.map_err(failed("the quiesce"))
+        left.result().map_err(failed("the quiesce"))
     }
 
     /// Whether an order goes on.
@@ -192,7 +225,7 @@ impl Engine {
             core.life() == Life::Serving
                 && match until {
                     Some(until) => until.is_some_and(|until| until <= Instant::now()),
-                    None => !core.holds().noted().is_empty(),
+                    None => !core.holds().held().is_empty(),
                 }
         };
         if !is_overdue() {
@@ -213,20 +246,21 @@ impl Engine {
         Ok(quiesced)
     }
 
-    /// Lets requests continue after a [`quiesce`](Engine::quiesce). If other programs have changed a
-    /// store meanwhile, this first drops the cached data of its volume, and
+    /// Lets requests continue after a [`quiesce`](Engine::quiesce), and says whether there was one. If other programs
+    /// have changed a store meanwhile, this first drops the cached data of its volume, and
     /// [`faults`](Engine::faults) says so. A quiesce that is still on its way, or waits for another order, ends with an
     /// error.
     ///
     /// # Errors
     /// If the flash tier cannot be written; requests are then still held back. If the headers of some stores cannot
     /// be written; then only requests to their volumes are.
-    pub fn resume(&self) -> Result<(), EngineError> {
+    pub fn resume(&self) -> Result<Resumed, EngineError> {
         let mut core = self.shared.lock();
         let this = core.order_resume();
-        if !core.holds().is_quiescing() && core.holds().noted().is_empty() {
+        let resumed = core.holds().resumed();
+        if !core.holds().is_quiescing() && core.holds().held().is_empty() {
             // Nothing to end, so nothing to wait for.
-            return Ok(());
+            return Ok(resumed);
         }
         drop(core);
         let mut orders = self.begin_order()?;
@@ -235,15 +269,14 @@ impl Engine {
         if quiesced.is_none_or(|quiesced| this > quiesced.resumes) {
             self.resume_or_say(&mut orders, &|| true)?;
         }
-        self.still_held().map_or(Ok(()), Err)
+        self.still_held().map_or(Ok(resumed), Err)
     }
 
     /// The error that names the volumes that a quiesce still holds although it has ended, if there are any.
     pub(crate) fn still_held(&self) -> Option<EngineError> {
         let core = self.shared.lock();
-        let noted = core.holds().noted();
         let held = |v: &VolumeDescription| {
-            let why = noted.get(&v.volume)?.clone();
+            let why = core.holds().held().get(&v.volume)?.clone();
             Some(HeldVolume { volume: v.name.clone(), why })
         };
         let volumes: Vec<_> = self.volumes().iter().filter_map(held).collect();
@@ -257,6 +290,9 @@ impl Engine {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
         let resumed = self.resume_during(orders, goes_on);
+        if resumed.is_err() {
+            self.change_holds(|holds| holds.mark_quiesce(false));
+        }
         resumed.map_err(|error| EngineError::StillQuiesced(Box::new(error)))
     }
 
@@ -268,23 +304,20 @@ impl Engine {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
         let core = self.shared.lock();
-        let (life, quiesced) = (core.life(), core.holds().quiesced().is_some());
+        let (life, holds) = (core.life(), core.holds());
+        let (quiesced, noted) = (holds.quiesced().is_some(), holds.notes().any());
         drop(core);
         let goes_on = &|| goes_on() && life == Life::Serving && self.shared.lock().life() == life;
-        let noted = match orders.notes.is_some() {
+        let held = match noted {
             true if quiesced => {
-                let dropped = self.drop_changed(orders, goes_on)?;
-                self.withdraw_notes(orders, &dropped, goes_on)?
+                let changed = self.drop_or_hold(orders, goes_on)?;
+                self.withdraw_notes(orders, changed, goes_on)?
             }
             // It had noted nothing yet.
             false if quiesced => BTreeMap::new(),
             _ => self.withdraw_held(orders, goes_on),
         };
-        orders.undropped.retain(|volume| noted.contains_key(volume));
-        if orders.undropped.is_empty() {
-            orders.notes = None;
-        }
-        self.shared.with_core(|core, now| core.end_quiesce(now, noted));
+        self.shared.with_core(|core, now| core.end_quiesce(now, held));
         Ok(())
     }
 
@@ -295,35 +328,55 @@ impl Engine {
         orders: &mut Orders,
         goes_on: &dyn Fn() -> bool,
     ) -> BTreeMap<Volume, String> {
-        let held = self.shared.lock().holds().noted().keys().copied().collect::<Vec<_>>();
-        let undropped = orders.undropped.clone();
-        let (held, mut noted) = match self.drop_changed(orders, goes_on) {
-            Ok(_) => (held, BTreeMap::new()),
-            // What is cached of them may be out of date.
-            Err(error) => (
-                held.into_iter().filter(|volume| !undropped.contains(volume)).collect(),
-                undropped.into_iter().map(|volume| (volume, error.to_string())).collect(),
-            ),
+        let compared = self.drop_changed(orders, goes_on);
+        let held = match compared {
+            Ok(()) => BTreeMap::new(),
+            Err(error) => self.held_as_changed(&error),
         };
-        noted.append(&mut self.withdraw_from_headers(orders, &held, goes_on));
-        noted
+        self.withdraw_from_headers(orders, held, goes_on)
     }
 
-    /// Drops the cached data of volumes whose stores are not as they were noted, and returns these volumes. The data is
-    /// clean. After the end of a quiesce, this concerns only volumes of which something could not be dropped.
+    /// At the end of a quiesce: as [`drop_changed`](Engine::drop_changed). If flash has failed, returns the volumes of
+    /// which nothing can be dropped, and why. Only they stay held.
+    fn drop_or_hold(
+        &self,
+        orders: &mut Orders,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<BTreeMap<Volume, String>, EngineError> {
+        match self.drop_changed(orders, goes_on) {
+            Ok(()) => Ok(BTreeMap::new()),
+            Err(error) if self.shared.lock().cache().has_given_up() => {
+                Ok(self.held_as_changed(&error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The volumes of which nothing could be dropped, with this reason.
+    fn held_as_changed(&self, error: &EngineError) -> BTreeMap<Volume, String> {
+        let changed = self.shared.lock().holds().notes().volumes(VolumeNote::is_changed);
+        changed.into_iter().map(|volume| (volume, error.to_string())).collect()
+    }
+
+    /// Drops the cached data of volumes whose stores are not as they were noted. The data is clean. After the end of a
+    /// quiesce, this concerns only volumes of which something could not be dropped. If this fails, nothing is dropped,
+    /// and the volumes are [changed](VolumeNote::is_changed).
     fn drop_changed(
         &self,
         orders: &mut Orders,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<Vec<Volume>, EngineError> {
-        let Some(former) = orders.notes.clone() else { return Ok(Vec::new()) };
+    ) -> Result<(), EngineError> {
+        let core = self.shared.lock();
+        let notes = core.holds().notes();
+        let noted = notes.volumes(VolumeNote::needs_comparison);
+        let note = |&volume: &Volume| (volume, notes.of(volume).note().copied());
+        let former: BTreeMap<Volume, Option<StoreNote>> = noted.iter().map(note).collect();
+        drop(core);
         let shared = self.shared.clone();
-        let is_noted = |&v: &Volume| former[v].is_some() || orders.undropped.contains(&v);
-        let noted: Vec<Volume> = former.volumes().filter(is_noted).collect();
         let compared = self.stores.ask(&noted, &patience(goes_on), move |volume, store| {
             // The header of a volume that passes through may have been written meanwhile.
             let times = !shared.lock().cache().passes_through(volume);
-            former[volume].map_or(Ok(true), |note| store.differs(&note, times))
+            former[&volume].map_or(Ok(true), |note| store.differs(&note, times))
         });
         type Compared = Option<Result<bool, EngineError>>;
         let volumes = |is: fn(&Compared) -> bool| -> Vec<&VolumeDescription> {
@@ -331,12 +384,19 @@ impl Engine {
             self.volumes().iter().filter(is).collect()
         };
         // What cannot be read may have changed.
-        let dropped = volumes(|differs| !matches!(differs, Some(Ok(false))));
-        let dropped: Vec<Volume> = dropped.into_iter().map(|v| v.volume).collect();
-        if dropped.is_empty() {
-            return Ok(dropped);
+        let changed = volumes(|differs| !matches!(differs, Some(Ok(false))));
+        let changed: Vec<Volume> = changed.into_iter().map(|v| v.volume).collect();
+        let same: Vec<Volume> = noted.iter().copied().filter(|v| !changed.contains(v)).collect();
+        self.change_holds(|holds| {
+            holds.take_note(&same, NoteEvent::Agree);
+            holds.take_note(&changed, NoteEvent::Differ);
+        });
+        if changed.is_empty() {
+            return Ok(());
         }
-        self.drop_noted(orders, &dropped)?;
+        let what = "dropping cached data for stores that other programs may have changed";
+        self.drop_all(orders, &changed).map_err(failed(what))?;
+        self.change_holds(|holds| holds.take_note(&changed, NoteEvent::Drop));
         let names = |is: fn(&Compared) -> bool| -> Vec<String> {
             volumes(is).into_iter().map(|v| v.name.clone()).collect()
         };
@@ -346,17 +406,6 @@ impl Engine {
             OrderNews::StoresSilent { volumes: names(Option::is_none) },
         ];
         self.news().extend(news.into_iter().filter(|news| !news.volumes().is_empty()));
-        Ok(dropped)
-    }
-
-    /// Drops what is cached of these volumes, whose notes then no longer matter.
-    fn drop_noted(&self, orders: &mut Orders, volumes: &[Volume]) -> Result<(), EngineError> {
-        let what = "dropping cached data for stores that other programs may have changed";
-        self.drop_all(orders, volumes).map_err(failed(what))?;
-        // Until clients continue, nothing of them is cached that could be out of date.
-        let notes = orders.notes.iter_mut().flat_map(PerVolume::iter_mut);
-        notes.filter(|(v, _)| volumes.contains(v)).for_each(|(_, note)| *note = None);
-        orders.undropped.retain(|v| !volumes.contains(v));
         Ok(())
     }
 
@@ -366,7 +415,7 @@ impl Engine {
         let core = self.shared.lock();
         if core.holds().quiesced().is_some() {
             drop(core);
-            return self.seal(voids());
+            return store_notes::seal(self, voids());
         }
         // Clients of other volumes continue, and wait only if this can succeed: flash has failed.
         if !volumes.iter().all(|&volume| core.cache().passes_through(volume)) {
@@ -380,7 +429,7 @@ impl Engine {
         let _held = HeldBack::new(&self.shared, orders);
         let mut wait = HeldWait::endless(Life::Serving).limited(HELD_WAIT_MAX);
         let finished = self.finish_held(orders, &mut wait, |_| ControlFlow::Continue(()));
-        let dropped = finished.and_then(|()| self.seal(voids()));
+        let dropped = finished.and_then(|()| store_notes::seal(self, voids()));
         orders.retry_drop_at = dropped.as_ref().err().map(|_| Instant::now() + DROP_PERIOD);
         dropped
     }
@@ -417,11 +466,11 @@ impl Engine {
         let mut orders = self.begin_order()?;
         let what = "dropping cached data";
         if self.shared.lock().holds().quiesced().is_some() {
-            return self.seal(volumes).map_err(failed(what));
+            return store_notes::seal(self, volumes).map_err(failed(what));
         }
         let _held = HeldBack::new(&self.shared, &mut orders);
         self.finish_held(&mut orders, &mut wait, progress)?;
-        self.seal(volumes).map_err(failed(what))
+        store_notes::seal(self, volumes).map_err(failed(what))
     }
 
     /// Changes why requests are held back.
@@ -458,90 +507,15 @@ impl Engine {
         })
     }
 
-    /// Records how the stores are left; nothing is in progress, and no stamps are written. Returns the notes, by
-    /// volume. If that fails for some stores, the others have their notes nevertheless.
-    pub(crate) fn note_stores(
-        &self,
-        left: StoreState,
-        patience: &Patience<'_>,
-    ) -> (PerVolume<Option<SealContents>>, Result<(), EngineError>) {
-        let core = self.shared.lock();
-        let stamp = core.cache().stamp_now(left != StoreState::Dirty);
-        // Something cached could be out of date later: on flash, or in memory after a quiesce.
-        let prints = self.has_flash || core.holds().quiesced().is_some();
-        drop(core);
-        let (shared, has_flash) = (self.shared.clone(), self.has_flash);
-        let all: Vec<Volume> = self.stores.volumes().collect();
-        let left_so = self.stores.ask(&all, patience, move |volume, store| {
-            let contents = prints.then(|| store.contents(store.size_bytes)).transpose()?;
-            let print = contents.map(|contents| contents.print);
-            // (A volume that begins to pass through after the answer releases its store after what is written here,
-            // under the lock of the store.)
-            let passes_through = shared.lock().cache().passes_through(volume);
-            let change = HeaderChange::Leave {
-                whole: left != StoreState::Dirty,
-                // What flash holds of a volume that passes through is void, whatever becomes of flash.
-                released: left == StoreState::Released || passes_through,
-                // Without flash, no later run has anything cached that could be out of date.
-                fingerprint: print.filter(|_| has_flash),
-                data_bytes: store.size_bytes,
-                stamp,
-            };
-            let note = store.leave(&change, print)?;
-            Ok((note, store.keeps_stamps().then(|| store.stamp_number())))
-        });
-        let (mut sealed, mut notes) = (Vec::new(), PerVolume::EMPTY);
-        let (mut failed, mut others) = (None, Vec::new());
-        for (left_so, of) in left_so.into_iter().zip(self.volumes()) {
-            let silent = || EngineError::NoAnswer {
-                volumes: vec![of.name.clone()],
-                seconds: patience.silence.as_secs(),
-            };
-            let (note, stamp) = left_so.unwrap_or_else(|| Err(silent())).unwrap_or_else(|error| {
-                match failed {
-                    None => failed = Some(error),
-                    Some(_) => others.push(of.name.clone()),
-                }
-                (None, None)
-            });
-            notes.push(note);
-            if let Some(note) = note {
-                let (volume, seal) = (of.volume, note.seal());
-                let distrust = left == StoreState::Released;
-                sealed.push(Sealed { volume, seal, distrust, stamp });
-            }
-        }
-        let sealed = if self.has_flash { self.seal(sealed) } else { Ok(()) };
-        let noted = match failed {
-            _ if sealed.is_err() => sealed,
-            None => Ok(()),
-            Some(error) if others.is_empty() => Err(error),
-            Some(error) => Err(EngineError::SeveralStores { error: Box::new(error), others }),
-        };
-        (notes, noted)
-    }
-
-    /// From now on no stamps are written until requests continue. Data that was destaged but not
-    /// stamped yet is stamped now: else the cleaner would order a stamp after the note. (If this
-    /// fails, the note will fail too.)
-    pub(crate) fn end_stamping(&self, mut wait: HeldWait) -> Result<(), EngineError> {
-        let mut core = self.shared.lock();
-        core.end_stamps();
-        for _ in 0..2 {
-            if core.cache().owes_stamps() && !core.cache().is_stamping() {
-                core.order(self.shared.clock.now(), Order::Stamp);
-            }
-            drop(core);
-            core = self.wait_for_rest(Rest::Unstamped, &mut wait)?;
-        }
-        Ok(())
-    }
-
     /// Waits for rest, and returns the locked core.
     ///
     /// # Errors
     /// If there is none yet and the order does not go on.
-    fn wait_for_rest(&self, rest: Rest, wait: &mut HeldWait) -> Result<CoreGuard<'_>, EngineError> {
+    pub(crate) fn wait_for_rest(
+        &self,
+        rest: Rest,
+        wait: &mut HeldWait,
+    ) -> Result<CoreGuard<'_>, EngineError> {
         let core = self.shared.wait_for_rest(rest, |core| wait.goes_on(core));
         core.ok_or_else(|| wait.error(&self.shared.lock(), self.volumes()))
     }
@@ -553,47 +527,47 @@ impl Engine {
         stores.volumes().map(|volume| core.cache().passes_through(volume)).collect()
     }
 
-    /// The stores are about to be written again. Returns the volumes whose headers cannot be written, and why; what
-    /// is cached of them is dropped, unless flash has failed. Of those in `dropped`, nothing is cached.
+    /// The stores are about to be written again. Returns the volumes that stay held, and why: those in `changed`, and
+    /// those whose headers cannot be written. What is cached of the latter is dropped, unless flash has failed.
     fn withdraw_notes(
         &self,
-        orders: &mut Orders,
-        dropped: &[Volume],
+        orders: &Orders,
+        changed: BTreeMap<Volume, String>,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<BTreeMap<Volume, String>, EngineError> {
-        let all: Vec<Volume> = self.stores.volumes().collect();
-        let noted = self.withdraw_from_headers(orders, &all, goes_on);
+        let kept: Vec<Volume> = changed.keys().copied().collect();
+        let held = self.withdraw_from_headers(orders, changed, goes_on);
         let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: None };
-        let close = |volume| if noted.contains_key(&volume) { void(volume) } else { open(volume) };
-        let withdrawn = self.seal(all.into_iter().map(close).collect());
-        // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
-        // drops what is clean; nothing becomes dirty there any more.
-        if let Err(error) = withdrawn.map_err(failed("resuming clients")) {
-            if !self.shared.lock().cache().has_given_up() {
-                return Err(error);
-            }
-            // Nor does it note what no longer counts, so that cannot be dropped: a write of a block that flash has
-            // would bypass its record.
-            orders.undropped = noted.keys().copied().filter(|v| !dropped.contains(v)).collect();
-            for (volume, note) in orders.notes.iter_mut().flat_map(PerVolume::iter_mut) {
-                // (The stores of the others change from now on.)
-                note.take_if(|_| !orders.undropped.contains(&volume));
-            }
+        let close = |volume| if held.contains_key(&volume) { void(volume) } else { open(volume) };
+        let withdrawn = store_notes::seal(self, self.stores.volumes().map(close).collect());
+        match withdrawn.map_err(failed("resuming clients")) {
+            // (A changed volume is compared once more, so that operators learn that its store was changed.)
+            Ok(()) => self.change_holds(|holds| {
+                let dropped = held.keys().copied().filter(|volume| !kept.contains(volume));
+                holds.take_note(&dropped.collect::<Vec<_>>(), NoteEvent::Drop);
+            }),
+            // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
+            // drops what is clean; nothing becomes dirty there any more. Nor does it note what no longer counts, so
+            // that cannot be dropped: a write of a block that flash has would bypass its record.
+            Err(_) if self.shared.lock().cache().has_given_up() => {}
+            Err(error) => return Err(error),
         }
-        Ok(noted)
+        Ok(held)
     }
 
-    /// Takes back what the headers of these volumes say of how a quiesce left their stores. Returns the volumes
-    /// whose headers cannot be written, and why.
+    /// Takes back what the headers of noted stores say of how a quiesce left them, except for the volumes in `held`,
+    /// which stay held for these reasons. Returns these, and the volumes whose headers cannot be written, and why.
     fn withdraw_from_headers(
         &self,
-        orders: &mut Orders,
-        volumes: &[Volume],
+        orders: &Orders,
+        mut held: BTreeMap<Volume, String>,
         goes_on: &dyn Fn() -> bool,
     ) -> BTreeMap<Volume, String> {
+        let noted = self.shared.lock().holds().notes().volumes(|_| true);
+        let volumes: Vec<Volume> = noted.into_iter().filter(|v| !held.contains_key(v)).collect();
         let (marks_dirty, shared) = (orders.marks_dirty, self.shared.clone());
         let patience = Patience { total: HEADER_WAIT_MAX, ..patience(goes_on) };
-        let asked = self.stores.ask(volumes, &patience, move |volume, store| {
+        let asked = self.stores.ask(&volumes, &patience, move |volume, store| {
             let passes_through = shared.lock().cache().passes_through(volume);
             let dirty = marks_dirty && !store.read_only && !passes_through;
             match store.withdraw_note(dirty) {
@@ -603,34 +577,21 @@ impl Engine {
             }
             store.times()
         });
-        let mut noted = BTreeMap::new();
         for (volume, answer) in asked.into_iter().enumerate() {
             let volume = Volume(volume as u32);
             match answer {
+                // Should this be tried again, the file's new times are no sign of others.
                 Some(Ok(times)) => {
-                    // Should this be tried again, the file's new times are no sign of others.
-                    let note = orders.notes.as_mut().and_then(|notes| notes[volume].as_mut());
-                    note.into_iter().for_each(|note| note.times = times);
+                    self.change_holds(|holds| {
+                        holds.take_note(&[volume], NoteEvent::Rewrite(times))
+                    });
                 }
                 _ if !volumes.contains(&volume) => {}
-                Some(Err(error)) => drop(noted.insert(volume, error.to_string())),
-                None => drop(noted.insert(volume, "the store does not answer".to_owned())),
+                Some(Err(error)) => drop(held.insert(volume, error.to_string())),
+                None => drop(held.insert(volume, "the store does not answer".to_owned())),
             }
         }
-        noted
-    }
-
-    /// Lets the machine take a note, once it is quiet.
-    fn seal(&self, volumes: Vec<Sealed>) -> Result<(), EngineError> {
-        let mut wait = HeldWait::endless(self.shared.lock().life()).limited(HELD_WAIT_MAX);
-        let mut core = self.wait_for_rest(Rest::Quiet, &mut wait)?;
-        core.order(self.shared.clock.now(), Order::Seal(volumes));
-        drop(core);
-        let sealed: Outcome = self.shared.wait_for(|notice| match notice {
-            Notice::Sealed(result) => Some(*result),
-            _ => None,
-        });
-        sealed.map_err(EngineError::FlashNote)
+        held
     }
 }
 
@@ -642,6 +603,14 @@ pub(crate) fn patience(goes_on: &dyn Fn() -> bool) -> Patience<'_> {
 /// The note that the cached data of a volume no longer counts.
 fn void(volume: Volume) -> Sealed {
     Sealed { volume, seal: [0; SEAL_BYTES], distrust: true, stamp: None }
+}
+
+/// The error of a quiesce that was to extend an earlier one, which continues unless a stop or a resume ends it.
+fn not_extended(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Stopping | EngineError::QuiesceEnded => error,
+        error => EngineError::NotExtended(Box::new(error)),
+    }
 }
 
 /// The error of an order of which a part has failed.

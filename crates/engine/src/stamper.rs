@@ -109,7 +109,7 @@ fn write_ordered(
     for (stamp, release) in ordered {
         // The store of a volume that is held need not be written, and may hang; but flash that has failed can only be
         // released there. A thread that waits for the store's answer has its lock.
-        let is_held = shared.lock_anyway().holds().holds_noted(volume);
+        let is_held = shared.lock_anyway().holds().holds_volume(volume);
         if is_held && !release || stores.is_asked(volume) {
             let result = Err(IoError::Device);
             shared.with_core(|core, now| core.stamped(now, StampReport { volume, result }));

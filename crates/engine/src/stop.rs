@@ -15,6 +15,7 @@ use crate::options::StopMode;
 use crate::quiesce::{SILENCE_MAX, patience};
 use crate::shared::Shared;
 use crate::stamper::Stamper;
+use crate::store_notes;
 use crate::table::Submission;
 use crate::tape::Recorder;
 
@@ -210,8 +211,10 @@ impl Engine {
         // no store gets one.
         let wait = HeldWait::endless(self.shared.lock().life()).limited(SILENCE_MAX);
         let goes_on = || !self.stores.are_given_up();
-        let noted = self.end_stamping(wait);
-        noted.and_then(|()| self.note_stores(left, &patience(&goes_on)).1).map_err(unsealed)
+        let noted = store_notes::end_stamping(self, wait);
+        noted
+            .and_then(|()| store_notes::note_stores(self, left, &patience(&goes_on)).result())
+            .map_err(unsealed)
     }
 
     /// Ends at once, as if the process had been killed: for tests.

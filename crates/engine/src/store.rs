@@ -17,7 +17,7 @@ use forebay_flash::{
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
-use crate::fingerprint::{SealContents, VolumeContents, times};
+use crate::fingerprint::{StoreNote, VolumeContents, times};
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
 use crate::patience::{self, Answers, Progress};
@@ -204,12 +204,12 @@ impl Store {
     pub fn leave(
         &mut self,
         change: &HeaderChange,
-        print: Option<Fingerprint>,
-    ) -> Result<Option<SealContents>, EngineError> {
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<Option<StoreNote>, EngineError> {
         self.write_header(change)?;
-        let Some(print) = print else { return Ok(None) };
+        let Some(fingerprint) = fingerprint else { return Ok(None) };
         self.sync_times()?;
-        Ok(Some(SealContents { size: self.size_bytes, print, times: self.times()? }))
+        Ok(Some(StoreNote { size: self.size_bytes, fingerprint, times: self.times()? }))
     }
 
     /// Takes back what the header says of how a quiesce left the store, durably. Writes nothing if it says no such
@@ -232,11 +232,12 @@ impl Store {
     pub fn announce(&mut self, change: &HeaderChange) -> Result<(), EngineError> {
         let former = self.head.kept_on_store().map(|h| h.state);
         let before = self.modified()?;
-        self.write_header(change)?;
-        let after = self.modified()?;
-        let times = before.zip(after);
+        let written = self.write_header(change);
+        let after = self.modified();
+        // (A write that fails may have reached the store.)
+        let times = before.zip(after.as_ref().ok().copied().flatten());
         self.announced = former.map(|former| Announced { former, times });
-        Ok(())
+        written.and(after.map(drop))
     }
 
     /// The start that was announced has ended before it changed anything else: header and times
@@ -333,7 +334,7 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn differs(&self, note: &SealContents, times: bool) -> Result<bool, EngineError> {
+    pub fn differs(&self, note: &StoreNote, times: bool) -> Result<bool, EngineError> {
         if times && note.times != self.times()? {
             return Ok(true);
         }
@@ -342,7 +343,7 @@ impl Store {
         }
         // The system may have cached what it read for the note.
         self.area.forget_cached().map_err(|source| io_error("read", &self.path, source))?;
-        Ok(!self.contents(note.size)?.are_as(note.print))
+        Ok(!self.contents(note.size)?.are_as(note.fingerprint))
     }
 
     /// Whether others have written to the store, or it was released to others, since Forebay left
@@ -361,15 +362,17 @@ impl Store {
             return Ok(true);
         }
         let noted = header.and_then(|h| Some((h.fingerprint?, h.data_bytes)));
-        let sealed = SealContents::unseal(seal);
+        let sealed = StoreNote::unseal(seal);
         // An opening that was cut short has written the header, and with it changed the times.
-        if let Some(SealContents { times: 1.., .. }) = sealed
+        if let Some(StoreNote { times: 1.., .. }) = sealed
             && !header.is_some_and(|h| h.opening && self.keeps_stamps())
             && sealed.map(|left| left.times) != Some(self.times()?)
         {
             return Ok(true);
         }
-        for (then, size) in noted.into_iter().chain(sealed.map(|left| (left.print, left.size))) {
+        for (then, size) in
+            noted.into_iter().chain(sealed.map(|left| (left.fingerprint, left.size)))
+        {
             if self.is_cut(size) || !self.contents_watched(size, progress)?.are_as(then) {
                 return Ok(true);
             }

@@ -241,7 +241,7 @@ fn a_header_that_cannot_be_written_after_a_quiesce_holds_only_its_own_volume() {
             Err(EngineError::VolumesHeld(held)) => held.into_iter().map(|h| h.volume).collect(),
             other => panic!("{other:?}"),
         };
-        let named: Vec<String> = volumes(engine.resume());
+        let named: Vec<String> = volumes(engine.resume().map(drop));
         assert_eq!(
             (&named, &volumes(engine.quiesce(None, |_| {}))),
             (&vec![volume.clone()], &named)

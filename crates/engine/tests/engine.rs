@@ -330,9 +330,11 @@ fn a_quiesce_ends_by_itself_when_its_time_is_over_and_the_status_shows_it() {
     engine.quiesce(None, |_| {}).unwrap();
     assert!(engine.status().quiesced.unwrap().left_s.is_none());
     assert!(!engine.end_overdue_quiesce().unwrap(), "it has no limit");
+    engine.resume().unwrap();
     engine.quiesce(Some(Duration::from_secs(1000)), |_| {}).unwrap();
     assert!(!engine.end_overdue_quiesce().unwrap(), "its time is not over");
     assert!(engine.status().quiesced.unwrap().left_s.unwrap() > 900.0);
+    engine.resume().unwrap();
     engine.quiesce(Some(Duration::from_millis(1)), |_| {}).unwrap();
     std::thread::sleep(Duration::from_millis(5));
     assert!(!inspect_backing(&directory.path().join("a.img")).unwrap().dirty);

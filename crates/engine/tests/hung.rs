@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
@@ -18,8 +18,10 @@ use forebay_device::DeviceError;
 use forebay_effect::Device;
 use forebay_engine::watch::{Operation, Part, Watch};
 use forebay_engine::{
-    DestageFailure, Engine, EngineError, EngineOptions, OrderNews, StopMode, Submission,
+    DestageFailure, Engine, EngineError, EngineOptions, OrderNews, Resumed, StopMode, Submission,
+    inspect_backing,
 };
+use tempfile::TempDir;
 
 use crate::engine::{config_with, open, read, write};
 
@@ -111,6 +113,7 @@ fn an_extension_that_fails_for_one_store_keeps_what_is_cached_of_the_others() {
     let b = File::options().write(true).open(directory.path().join("b.img")).unwrap();
     b.set_len(0).unwrap();
     engine.quiesce(None, |_| {}).unwrap_err();
+    engine.resume().unwrap();
     let changed: Vec<OrderNews> = engine.take_news();
     let names: Vec<&String> = changed.iter().flat_map(OrderNews::volumes).collect();
     assert_eq!(names, ["b"], "{changed:?}");
@@ -140,10 +143,11 @@ fn an_extension_does_not_cover_up_what_others_write_during_it() {
     drop(session);
 }
 
-/// Fails flash from some time on, and header writes of volume `b` for some time.
+/// Fails flash from some time on, and header writes of the two volumes for some time.
 #[derive(Debug, Default)]
 struct FailFlash {
     flash: AtomicBool,
+    header_a: AtomicBool,
     header: AtomicBool,
 }
 
@@ -151,6 +155,7 @@ impl Watch for FailFlash {
     fn begin(&self, operation: Operation) -> Result<u64, DeviceError> {
         let fails = match (operation.device, operation.part) {
             (Device::Flash, _) => &self.flash,
+            (Device::Backing(Volume(0)), Part::Header) => &self.header_a,
             (Device::Backing(Volume(1)), Part::Header) => &self.header,
             _ => return Ok(0),
         };
@@ -212,6 +217,161 @@ fn a_volume_that_is_held_while_flash_fails_reads_what_others_wrote_meanwhile() {
     }
 }
 
+#[test]
+fn a_changed_store_of_which_nothing_can_be_dropped_holds_only_its_own_volume() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config_with(directory.path(), true, "write-back");
+    let fail = Arc::new(FailFlash::default());
+    let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
+    let engine = Engine::open(&config, options).unwrap();
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 7);
+    write(&mut session, 1, 0, 8);
+    engine.quiesce(None, |_| {}).unwrap();
+    fail.flash.store(true, Ordering::Relaxed);
+    let b = File::options().write(true).open(directory.path().join("b.img")).unwrap();
+    b.write_all_at(&[5; 4096], 0).unwrap();
+    let held = engine.resume().unwrap_err();
+    assert!(is_held(&held, "b"), "{held}");
+    // (Writes of what flash has can still fail.)
+    assert_eq!(read(&mut session, 0, 0), 7);
+    wait_until(|| engine.resume().is_ok());
+    assert_eq!((read(&mut session, 0, 0), read(&mut session, 1, 0)), (7, 5));
+    let changed: Vec<OrderNews> = engine.take_news();
+    let names: Vec<&String> = changed.iter().flat_map(OrderNews::volumes).collect();
+    assert_eq!(names, ["b"], "{changed:?}");
+    drop(session);
+}
+
+#[test]
+fn a_held_volume_whose_store_is_as_noted_waits_for_no_changed_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config_with(directory.path(), true, "write-back");
+    let fail = Arc::new(FailFlash::default());
+    let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
+    let engine = Engine::open(&config, options).unwrap();
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 7);
+    write(&mut session, 1, 0, 8);
+    engine.quiesce(None, |_| {}).unwrap();
+    for fails in [&fail.flash, &fail.header_a, &fail.header] {
+        fails.store(true, Ordering::Relaxed);
+    }
+    let held = engine.resume().unwrap_err();
+    assert!(matches!(&held, EngineError::VolumesHeld(held) if held.len() == 2), "{held}");
+    let b = File::options().write(true).open(directory.path().join("b.img")).unwrap();
+    b.write_all_at(&[5; 4096], 0).unwrap();
+    // While the header of `b` cannot be written, flash is not given up for it, and nothing of it can be dropped.
+    fail.header_a.store(false, Ordering::Relaxed);
+    let held = engine.resume().unwrap_err();
+    assert!(is_held(&held, "b"), "{held}");
+    assert_eq!(read(&mut session, 0, 0), 7);
+    fail.header.store(false, Ordering::Relaxed);
+    wait_until(|| engine.resume().is_ok());
+    assert_eq!(read(&mut session, 1, 0), 5);
+    drop(session);
+}
+
+#[test]
+fn an_extension_that_fails_does_not_end_the_earlier_quiesce() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config_with(directory.path(), true, "write-back");
+    let fail = Arc::new(FailFlash::default());
+    let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
+    let engine = Engine::open(&config, options).unwrap();
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 7);
+    write(&mut session, 1, 0, 8);
+    engine.quiesce(Some(Duration::from_secs(900)), |_| {}).unwrap();
+    fail.header.store(true, Ordering::Relaxed);
+    for limit in [1, 3600] {
+        let error = engine.quiesce(Some(Duration::from_secs(limit)), |_| {}).unwrap_err();
+        assert!(matches!(error, EngineError::NotExtended(_)), "{error}");
+        let left = engine.status().quiesced.and_then(|quiesced| quiesced.left_s);
+        assert!(left.is_some_and(|left| (800.0..=900.0).contains(&left)), "{left:?}");
+    }
+    for name in ["a.img", "b.img"] {
+        let header = inspect_backing(&directory.path().join(name)).unwrap();
+        assert!(!header.dirty, "a copy of {name} says that it lacks data");
+    }
+    fail.header.store(false, Ordering::Relaxed);
+    assert_eq!(engine.resume().unwrap(), Resumed::Ended);
+    assert_eq!(engine.resume().unwrap(), Resumed::Nothing);
+    assert_eq!((read(&mut session, 0, 0), read(&mut session, 1, 0)), (7, 8));
+    assert!(engine.take_news().is_empty(), "a store counts as changed");
+    drop(session);
+}
+
+/// Once there are `others`, lets them write to their store when the next operation of flash begins. From then on, keeps
+/// the files as a kill would leave them before each operation of flash.
+#[derive(Debug, Default)]
+struct Kills {
+    others: Mutex<Option<File>>,
+    files: PathBuf,
+    kept: Mutex<Vec<TempDir>>,
+}
+
+impl Watch for Kills {
+    fn begin(&self, operation: Operation) -> Result<u64, DeviceError> {
+        if operation.device != Device::Flash {
+            return Ok(0);
+        }
+        let mut kept = self.kept.lock().unwrap();
+        if let Some(others) = self.others.lock().unwrap().take() {
+            others.write_all_at(&[5; 4096], 0).unwrap();
+        } else if kept.is_empty() {
+            return Ok(0);
+        }
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["a.img", "b.img", "flash.img"] {
+            let (from, to) = (self.files.join(name), directory.path().join(name));
+            std::fs::copy(&from, &to).unwrap();
+            // The flash tier has noted the times.
+            let modified = from.metadata().unwrap().modified().unwrap();
+            File::options().write(true).open(&to).unwrap().set_modified(modified).unwrap();
+        }
+        kept.push(directory);
+        Ok(0)
+    }
+
+    fn end(&self, _: u64, _: bool) {}
+}
+
+/// Goal: if a kill cuts an extension short, the next start trusts nothing that is out of date. Method: another program
+/// has changed volume `a`. While the extension drops what is cached of that, the program changes `b`, after its
+/// comparison and before its new note.
+#[test]
+fn an_extension_that_a_kill_cuts_short_covers_up_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config_with(directory.path(), true, "write-back");
+    let kills = Arc::new(Kills { files: directory.path().to_owned(), ..Kills::default() });
+    let options = EngineOptions { watch: Some(kills.clone()), ..EngineOptions::default() };
+    let engine = Engine::open(&config, options).unwrap();
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 0, 7);
+    write(&mut session, 1, 0, 8);
+    engine.quiesce(None, |_| {}).unwrap();
+    let others = |name| File::options().write(true).open(directory.path().join(name)).unwrap();
+    // (The header comes first in `a.img`.)
+    others("a.img").write_all_at(&[5; 4096], 1 << 20).unwrap();
+    *kills.others.lock().unwrap() = Some(others("b.img"));
+    engine.quiesce(None, |_| {}).unwrap();
+    let changed: Vec<OrderNews> = engine.take_news();
+    let names: Vec<&String> = changed.iter().flat_map(OrderNews::volumes).collect();
+    assert_eq!(names, ["a", "b"], "{changed:?}");
+    drop(session);
+    engine.kill();
+    let kept = std::mem::take(&mut *kills.kept.lock().unwrap());
+    assert!(kept.len() > 2, "{} kills", kept.len());
+    for (operation, kept) in kept.iter().enumerate() {
+        let engine = open(&config_with(kept.path(), true, "write-back"));
+        let mut session = engine.session().unwrap();
+        let are = (read(&mut session, 0, 0), read(&mut session, 1, 0));
+        assert_eq!(are, (5, 5), "after a kill at operation {operation}");
+        drop(session);
+    }
+}
+
 /// An engine whose volume `b` takes an hour for an operation on its store.
 fn stuck(directory: &Path) -> Arc<Engine> {
     Arc::new(open(&stuck_config(directory)))
@@ -264,7 +424,7 @@ fn a_resume_ends_a_quiesce_that_waits_for_a_hung_store() {
             }
             let of = engine.clone();
             let resumed = ends(move || of.resume());
-            assert!(matches!(resumed, Some(Ok(()))), "{resumed:?}");
+            assert!(matches!(resumed, Some(Ok(Resumed::Ended))), "{resumed:?}");
             assert!(quiesce.join().unwrap().is_err());
             assert!(engine.status().quiesced.is_none());
             write(&mut session, 0, 0, 9);

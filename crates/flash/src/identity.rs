@@ -1,5 +1,7 @@
 //! What tells tiers, stores and contents apart. Each takes 16 bytes on a device, and none can stand for another.
 
+use core::fmt;
+
 /// Identifies a flash tier. Random, and new with each format.
 ///
 /// It is never all zeroes: in the header of a store, these stand for no tier.
@@ -26,6 +28,13 @@ impl TierId {
     }
 }
 
+/// As a UUID.
+impl fmt::Display for TierId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt_uuid(&self.0, f)
+    }
+}
+
 /// Identifies a backing store to flash tiers: the UUID in its header or, without a header, what the driver
 /// knows of its device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,6 +49,13 @@ impl StoreId {
     /// The bytes in a header.
     pub const fn bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+}
+
+/// As a UUID.
+impl fmt::Display for StoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt_uuid(&self.0, f)
     }
 }
 
@@ -66,6 +82,14 @@ impl Fingerprint {
     }
 }
 
+fn fmt_uuid(bytes: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (n, byte) in bytes.iter().enumerate() {
+        let dash = if matches!(n, 4 | 6 | 8 | 10) { "-" } else { "" };
+        write!(f, "{dash}{byte:02x}")?;
+    }
+    Ok(())
+}
+
 const fn is_zero(bytes: &[u8; 16]) -> bool {
     u128::from_le_bytes(*bytes) == 0
 }
@@ -84,6 +108,14 @@ mod tests {
             assert_eq!(TierId::from_bytes(bytes).map(|tier| *tier.bytes()), Some(bytes));
             assert_eq!(Fingerprint::from_bytes(bytes).map(|print| *print.bytes()), Some(bytes));
         }
+    }
+
+    #[test]
+    fn uuids_are_written_in_five_groups() {
+        let uuid = *b"\0\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff";
+        let written = "00112233-4455-6677-8899-aabbccddeeff";
+        assert_eq!(TierId::new(uuid).to_string(), written);
+        assert_eq!(StoreId::new(uuid).to_string(), written);
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! | `Found` | `Open` | `Open` |
 //! | `Found` | `Stamp` | `Found` |
 //! | `Found` | `Release` | `Found` |
+//! | `Found` | `Retract` | `Found` |
 //! | `Announced` | `Retract` | `Found` |
 //! | `Announced` | `Open` | `Open` |
 //! | `Announced` | `Stamp` | `Announced` |
@@ -38,7 +39,8 @@
 //!
 //! Any other change is a bug, and panics. A start without a flash tier announces nothing, nor need a driver
 //! whose stores have one tier for ever. A change whose write fails leaves the phase as it is, so a header may
-//! be withdrawn that was not left, and one that cannot be withdrawn stays left while other volumes continue.
+//! be withdrawn that was not left, or a start retracted that was not announced, and one that cannot be withdrawn
+//! stays left while other volumes continue.
 //!
 //! These rules guarantee at every instant, also between two writes:
 //! - While the flash tier has newer data than the store, the header says *dirty* and names that
@@ -111,7 +113,7 @@ impl HeaderPhase {
     fn after(self, change: &HeaderChange) -> Option<HeaderPhase> {
         Some(match (self, change) {
             (Self::Found, HeaderChange::Announce { .. }) => Self::Announced,
-            (Self::Announced, HeaderChange::Retract { .. }) => Self::Found,
+            (Self::Found | Self::Announced, HeaderChange::Retract { .. }) => Self::Found,
             (Self::Found | Self::Announced, HeaderChange::Open { .. }) => Self::Open,
             (_, HeaderChange::Stamp { .. }) => self,
             (Self::Open | Self::Left, HeaderChange::MarkDirty) => self,

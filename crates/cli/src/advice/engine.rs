@@ -114,6 +114,10 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             .to_owned(),
         E::Quiesced => "First end the quiesce with `forebay ctl quiesce --resume`".to_owned(),
         E::QuiesceEnded => "To pause clients, run `forebay ctl quiesce` again".to_owned(),
+        E::NotExtended(error) => {
+            let first = advice(error, flags).map_or_else(String::new, |first| first + ". ");
+            format!("{first}To let clients continue, run `forebay ctl quiesce --resume`")
+        }
         E::NoAnswer { .. } => {
             "Try again once `forebay ctl status` shows that the stores are working".to_owned()
         }
@@ -409,6 +413,10 @@ mod tests {
             (
                 E::NoAnswer { volumes: vec![volume()], seconds: 30 },
                 "once `forebay ctl status` shows that the stores are working",
+            ),
+            (
+                E::NotExtended(Box::new(E::FlashFailed)),
+                "To let clients continue, run `forebay ctl quiesce --resume`",
             ),
             (
                 E::StillQuiesced(Box::new(E::FlashFailed)),

@@ -12,7 +12,6 @@ use forebay_engine::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::flash::hex;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::DocumentArgs;
@@ -189,14 +188,14 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
 
 fn emit(device: &Path, header: &BackingHeader, output: &DocumentArgs) -> Result<(), CliError> {
     let report = Report {
-        uuid: Some(hex(header.uuid.bytes())),
+        uuid: Some(header.uuid.to_string()),
         layout: header.layout.to_string(),
         generation: Some(header.generation),
         dirty: header.dirty,
         released: header.released,
         as_left: is_as_left(device, header)?,
         data_bytes: header.data_bytes,
-        flash_uuid: header.flash_uuid.map(|tier| hex(tier.bytes())),
+        flash_uuid: header.flash_uuid.map(|tier| tier.to_string()),
         flash_epoch: Some(header.flash_epoch),
         journal: None,
     };

@@ -92,7 +92,8 @@ pub enum Action {
         /// Resume requests automatically after this time; 0s sets no time limit
         #[arg(long = "for", value_name = "T", default_value = "10min", conflicts_with = "resume")]
         limit: TimeSpan,
-        /// Resume requests
+        /// Resume requests; the exit status is 1 if there was no quiesce to end, for example because
+        /// it had reached its time limit
         #[arg(long)]
         resume: bool,
     },
@@ -235,7 +236,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             ));
             Ok(())
         }
-        Action::Quiesce { server, resume: true, .. } => post(&server, "/resume"),
+        Action::Quiesce { server, resume: true, .. } => end_quiesce(&server),
         Action::Resume(server) => {
             post(&server, "/resume")?;
             ctx.note("failed backing stores are being retried; client requests are not paused");
@@ -363,6 +364,24 @@ fn status(server: &ServerArgs) -> Result<(), CliError> {
 
 fn post(server: &ServerArgs, path: &str) -> Result<(), CliError> {
     write_stdout(server.server()?.ask("POST", path)?.body.as_bytes())
+}
+
+/// Ends a quiesce. Fails if there was none, so that a script does not trust a copy of stores that clients have changed.
+fn end_quiesce(server: &ServerArgs) -> Result<(), CliError> {
+    let reply = server.server()?.ask("POST", "/resume")?;
+    write_stdout(reply.body.as_bytes())?;
+    let answer: Value = serde_json::from_str(&reply.body).unwrap_or_default();
+    if answer["ended"] == false {
+        let error = CliError::failed(
+            "there was no quiesce to end: it had reached its time limit, another command had \
+             ended it, or none had begun",
+        );
+        return Err(error.next(
+            "if you have copied the backing stores, run `forebay ctl quiesce` and copy them again: \
+             clients may have changed them meanwhile",
+        ));
+    }
+    Ok(())
 }
 
 fn good(reply: Reply) -> Result<Reply, CliError> {

@@ -185,7 +185,7 @@ fn report(device: &Path) -> Result<Report, CliError> {
     };
     let check = check_flash(device)?;
     Ok(Report {
-        uuid: hex(superblock.uuid.bytes()),
+        uuid: superblock.uuid.to_string(),
         format: forebay_engine::FLASH_FORMAT,
         layout: forebay_engine::layout_name(&superblock),
         clean: superblock.clean,
@@ -198,7 +198,7 @@ fn report(device: &Path) -> Result<Report, CliError> {
         volumes: superblock
             .bindings
             .iter()
-            .map(|b| Bound { index: b.volume.0, uuid: hex(b.uuid.bytes()) })
+            .map(|b| Bound { index: b.volume.0, uuid: b.uuid.to_string() })
             .collect(),
         errors: errors(&check),
     })
@@ -359,27 +359,4 @@ fn emit(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
             }
         }
     })
-}
-
-/// Formats 16 bytes as a UUID.
-pub(super) fn hex(uuid: &[u8; 16]) -> String {
-    let mut text = String::new();
-    for (n, byte) in uuid.iter().enumerate() {
-        if matches!(n, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text += &format!("{byte:02x}");
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uuids_are_written_in_five_groups() {
-        let uuid = *b"\0\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff";
-        assert_eq!(hex(&uuid), "00112233-4455-6677-8899-aabbccddeeff");
-    }
 }

@@ -72,6 +72,7 @@ fn errors() -> Vec<EngineError> {
         E::FlashNote(IoError::Invalid),
         E::StillQuiesced(Box::new(changed())),
         E::QuiesceEnded,
+        E::NotExtended(Box::new(changed())),
         E::NoAnswer { volumes: vec![volume()], seconds: 30 },
         E::HeldRefused(Box::new(changed())),
         E::SeveralStores { error: Box::new(changed()), others: vec![volume()] },

@@ -6,7 +6,7 @@
 //! | `GET /metrics` | the status as Prometheus metrics |
 //! | `POST /destage` | destages; answers when everything that was dirty is on the backing stores |
 //! | `POST /quiesce` | destages everything and holds requests back; answers when nothing is dirty |
-//! | `POST /resume` | lets requests continue; retries failing backing stores |
+//! | `POST /resume` | lets requests continue; retries failing backing stores; answers whether there was a quiesce to end (`ended`) |
 //! | `POST /set?write_policy=NAME[&acknowledge=flash]` | changes the write policy; answers when it is in force |
 //! | `POST /resize?dram=BYTES` | resizes the memory for blocks; answers with its size at once, and blocks leave as others enter |
 //! | `POST /invalidate?volume=NAME` | answers when no block of the volume is cached; the name is percent-encoded |

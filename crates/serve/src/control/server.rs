@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use forebay_config::{Acknowledge, WritePolicy};
-use forebay_engine::{Engine, EngineError, Recovering, Status, StopMode};
+use forebay_engine::{Engine, EngineError, Recovering, Resumed, Status, StopMode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -321,7 +321,7 @@ impl Shared {
             }),
             "/resume" if post => {
                 engine.retry_stores();
-                done(engine.resume(), engine, views)
+                resume(engine, views)
             }
             "/set" if post => with(order::set(&asked.query), |(policy, acknowledge)| {
                 set_policy((policy, acknowledge), engine, views)
@@ -372,6 +372,19 @@ fn with_answered(status: &ServerStatus) -> serde_json::Value {
 /// Carries out an order if it is valid.
 fn with<T>(asked: Result<T, Answer>, carry_out: impl FnOnce(T) -> Answer) -> Answer {
     asked.map_or_else(|refused| refused, carry_out)
+}
+
+/// Lets clients continue, and answers whether there was a quiesce to end.
+fn resume(engine: &Engine, views: &Views) -> Answer {
+    let resumed = match engine.resume() {
+        Ok(resumed) => resumed,
+        Err(error) => return done(Err(error), engine, views),
+    };
+    let answer = serde_json::json!({
+        "dirty_blocks": engine.status().total.dirty_blocks,
+        "ended": resumed == Resumed::Ended,
+    });
+    Answer::json(200, json(&answer))
 }
 
 /// Changes the write policy, and answers with the policy in force.
