@@ -15,7 +15,7 @@ use forebay_device::choices::Choices;
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
-    BatchSequence, HeaderChange, Older, Opened, SEAL_BYTES, Sealed, Stamp, StampNumber,
+    BatchSequence, HeaderChange, Older, OpenFlags, SEAL_BYTES, Sealed, Stamp, StampNumber,
     StoreHeader, SuperblockGeneration,
 };
 
@@ -302,7 +302,7 @@ impl Runner<'_> {
         let dirty = self.world.cache.config().write_policy.write_back
             || self.world.cache.dirty_blocks() > 0;
         for (v, header) in self.world.headers.iter_mut().enumerate() {
-            let opened = Opened { dirty, released: false };
+            let opened = OpenFlags { dirty, released: false };
             let volume = Volume(v as u32);
             if let Some(tier) = report.uuid {
                 let epoch = report.epoch;

@@ -75,9 +75,10 @@ impl ClientHolds {
         !matches!(self.quiesce, Quiesce::No)
     }
 
-    /// What a resume finds that is ordered at this moment.
+    /// What a resume finds that is ordered at this moment. (A quiesce that still holds volumes has not ended for them.)
     pub fn resumed(&self) -> Resumed {
-        if self.ordered > 0 || self.is_quiescing() { Resumed::Ended } else { Resumed::Nothing }
+        let quiesced = self.ordered > 0 || self.is_quiescing() || !self.held().is_empty();
+        if quiesced { Resumed::Ended } else { Resumed::Nothing }
     }
 
     /// The quiesce that holds requests back.

@@ -10,7 +10,7 @@ use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_cache::{CacheStats, Notice, Open, Order, VolumeStats};
 use forebay_config::Config;
 use forebay_flash::{
-    HeaderChange, LogError, LogStats, Older, Opened, RecoveryProgress, RecoveryReport,
+    HeaderChange, LogError, LogStats, Older, OpenFlags, RecoveryProgress, RecoveryReport,
 };
 
 use crate::backing_stores::BackingStores;
@@ -393,7 +393,7 @@ impl Engine {
             let released = passes_through[volume];
             // (What clients may no longer write can still be dirty.)
             let dirty = (marks_dirty && !store.read_only || owed[volume]) && !released;
-            let opened = Opened { dirty, released };
+            let opened = OpenFlags { dirty, released };
             store.write_header(&HeaderChange::open(volume, recovered, now, opened))?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use forebay_config::{Acknowledge, Config, WritePolicy};
 use forebay_effect::{Device, IoError};
 use forebay_engine::watch::{Operation, Part};
 use forebay_engine::{
-    Engine, EngineError, EngineOptions, Fault, Reported, Session, StopMode, Submission,
+    Engine, EngineError, EngineOptions, Fault, Reported, Resumed, Session, StopMode, Submission,
     inspect_backing, is_as_left,
 };
 
@@ -310,7 +310,8 @@ fn a_quiesce_that_one_header_makes_fail_lets_the_other_volumes_continue() {
     assert!(engine.status().quiesced.is_none());
     write(&mut session, 0, 0, 7);
     fail.now.store(false, Ordering::Relaxed);
-    engine.resume().unwrap();
+    assert_eq!(engine.resume().unwrap(), Resumed::Ended);
+    assert_eq!(engine.resume().unwrap(), Resumed::Nothing);
     write(&mut session, 1, 0, 7);
     drop(session);
 }

@@ -61,7 +61,7 @@ pub use layout::Layout;
 pub use log::Log;
 pub use sequence::{BatchSequence, RegionSequence, StampNumber, SuperblockGeneration};
 pub use stamp::{Older, Stamp, StoreStamp};
-pub use store_header::{HeaderChange, HeaderFields, Opened, StoreHeader};
+pub use store_header::{HeaderChange, HeaderFields, OpenFlags, StoreHeader};
 pub use types::{
     Append, Damage, DirectoryCounts, ExtentId, LogError, LogStats, Mapping, OnDamage, Options,
     Record, RecoveryProgress, RecoveryReport, Start,

@@ -203,7 +203,7 @@ pub enum HeaderChange {
 
 /// What a header says of the flash tier when the machine is about to serve requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Opened {
+pub struct OpenFlags {
     /// Whether the tier has newer data, or may get some.
     pub dirty: bool,
     /// Whether the volume bypasses a failed log: the tier owes it nothing any more.
@@ -217,7 +217,7 @@ impl HeaderChange {
         volume: Volume,
         recovered: Option<&RecoveryReport>,
         now: Stamp,
-        Opened { dirty, released }: Opened,
+        OpenFlags { dirty, released }: OpenFlags,
     ) -> HeaderChange {
         let bound = recovered.and_then(|r| r.bindings.iter().find(|b| b.volume == volume));
         let log_is_older = recovered.is_some_and(|r| r.outdated.contains(&(volume, Older::Flash)));

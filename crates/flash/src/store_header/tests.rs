@@ -159,7 +159,7 @@ fn an_opening_takes_from_a_recovery_what_the_log_knows_of_its_volume() {
         outdated: vec![(first, Older::Store), (second, Older::Flash)],
         ..RecoveryReport::default()
     };
-    let (now, opened) = (stamp(40, 41, 42), Opened { dirty: true, released: false });
+    let (now, opened) = (stamp(40, 41, 42), OpenFlags { dirty: true, released: false });
     let open = |volume, recovered| HeaderChange::open(volume, recovered, now, opened);
     let expected = |tier, epoch, noted, instead| HeaderChange::Open {
         tier,
