@@ -287,11 +287,6 @@ impl Cleaner {
         self.active.is_some() || !self.apart.is_empty()
     }
 
-    /// Whether a cleaning is in progress, not counting what late stores owe to earlier ones.
-    pub fn has_cleaning(&self) -> bool {
-        self.active.is_some()
-    }
-
     /// Whether this region is being cleaned.
     pub fn is_cleaning(&self, region: RegionIndex) -> bool {
         self.active.as_ref().is_some_and(|active| active.work.region() == Some(region))

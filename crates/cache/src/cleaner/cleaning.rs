@@ -144,11 +144,10 @@ impl Cleaner {
 
     /// Begins the next cleaning, if one may begin now; returns whether it began.
     fn begin_next(&mut self, s: &mut Surroundings<'_>, may: bool) -> bool {
-        let wanted = s.world.somebody_waits();
-        let may =
-            self.active.is_none() && self.apart.let_begin(s) && may && !s.world.holds.cleanings;
+        let idle = self.active.is_none() && self.apart.let_begin(s);
+        let may = idle && may && !s.world.holds.cleanings;
 
-        let room = self.room_to_reclaim(s.world);
+        let (wanted, room) = (s.world.somebody_waits(), self.room_to_reclaim(s.world));
         let next = may.then(|| self.take_next(wanted, room)).flatten();
         let Some((work, paused)) = next else { return false };
         self.apart.end_asking(s.world.now);
