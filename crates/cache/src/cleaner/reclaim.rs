@@ -62,6 +62,11 @@ pub(super) struct Left {
 }
 
 impl Cleaner {
+    /// Whether a cleaning is in progress, not counting what late stores owe to earlier ones.
+    pub fn has_cleaning(&self) -> bool {
+        self.active.is_some()
+    }
+
     /// The cleaning takes the next step of emptying its region.
     pub(super) fn step_reclaim(
         &mut self,

@@ -7,7 +7,7 @@
 
 use forebay_block::Nanos;
 
-use super::super::{Cleaner, Surroundings};
+use super::super::Surroundings;
 use super::LateWrites;
 use crate::in_flight::RequestPlace;
 use crate::volume_set::VolumeSet;
@@ -62,13 +62,6 @@ impl LateWrites {
         s.destages.fail_silent();
         s.world.stats.destages_silent += 1;
         false
-    }
-}
-
-impl Cleaner {
-    /// Whether a cleaning is in progress, not counting what late stores owe to earlier ones.
-    pub fn has_cleaning(&self) -> bool {
-        self.active.is_some()
     }
 }
 
