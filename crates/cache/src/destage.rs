@@ -18,6 +18,7 @@ use self::stage::{Destage, DestagePurpose, DestageStage};
 use crate::cleaner::{Cleaner, Work};
 use crate::holds::HoldReason;
 use crate::shard::RegionMove;
+use crate::volume_set::VolumeSet;
 use crate::world::World;
 
 /// How often a destage is repeated because records are marked dirty at its end.
@@ -75,6 +76,8 @@ pub(crate) struct Destages {
     /// Whether a caller has requested it, and whether another one follows.
     wanted: bool,
     again: bool,
+    /// The volumes whose stores did not answer during the last destage.
+    last_silent: VolumeSet,
 }
 
 impl Destages {
@@ -83,10 +86,9 @@ impl Destages {
         self.under_way.is_some()
     }
 
-    /// Whether a destage is in progress that leaves out no store.
-    #[inline]
-    pub fn is_whole(&self) -> bool {
-        self.under_way.is_some_and(|destage| !destage.has_silent())
+    /// The volumes whose stores did not answer, and that the destage in progress, or else the last one, has left out.
+    pub fn silent(&self) -> VolumeSet {
+        self.under_way.map_or(self.last_silent, |destage| destage.silent())
     }
 
     /// Whether the blocks in memory are on flash, so that regions are being cleaned for a destage.
@@ -142,11 +144,13 @@ impl Destages {
         }
     }
 
-    /// The destage in progress has waited too long for stores that do not answer. It goes on without them, and fails.
-    pub fn fail_silent(&mut self) {
-        if let Some(destage) = &mut self.under_way {
-            destage.fail_silent();
-        }
+    /// The destage in progress has waited too long for the stores of these volumes. It goes on without them, and fails;
+    /// if it does so already, it ends. Returns whether it has failed for the first time.
+    pub fn fail_silent(&mut self, volumes: VolumeSet) -> bool {
+        let Some(destage) = &mut self.under_way else { return false };
+        let first = destage.silent().is_empty();
+        destage.fail_silent(volumes);
+        first
     }
 
     /// Called when a record in another region has superseded a dirty one, and also holds its dirty
@@ -160,7 +164,7 @@ impl Destages {
     ) {
         let Some(destage) = &mut self.under_way else { return };
         // It fails anyway, and the records of a store that hangs move on and on.
-        if destage.has_silent()
+        if !destage.silent().is_empty()
             || !cleaner.is_owed(from)
             || cleaner.is_wanted_clean(to)
             || world.mode.sabotage.is(Bug::DestageLosesSight)
@@ -230,12 +234,10 @@ impl Destages {
         // Without the log nothing can be destaged, however often it is tried.
         let given_up = cleaner.fails() && world.flash.is_lost() && !is_salvaged(world);
         // A region that the log cannot reclaim is no part of the destage.
-        let cleaning = match destage.has_silent() {
-            // What is written apart may never end.
-            true => cleaner.has_cleaning(),
-            false => cleaner.is_active(),
-        };
-        let cleaned = !cleaner.is_destaging() && !cleaning;
+        // (What silent stores owe may never end.)
+        let owed = cleaner.apart() & !destage.silent();
+        let cleaning = cleaner.has_cleaning() || !owed.is_empty();
+        let cleaned = !cleaner.is_destaging() && !cleaning || destage.gives_up();
         if !cleaned && !given_up {
             return (any, None);
         }
@@ -281,7 +283,9 @@ impl Destages {
 
     /// Ends the destage in progress; returns its purpose.
     fn take(&mut self) -> DestagePurpose {
-        self.under_way.take().expect("a destage is in progress").end()
+        let destage = self.under_way.take().expect("a destage is in progress");
+        self.last_silent = destage.silent();
+        destage.end()
     }
 
     /// The result of the flushes of a stop, if all have ended. The stop then decides whether

@@ -29,8 +29,8 @@
 //! | `Voiding` | the log cannot do that | `Releasing` |
 //! | `Releasing` | headers are ordered | `Released` |
 //! | `Releasing` | there is no header to order | `Idle` |
-//! | `Released` | some headers are durable | `Dropping` |
-//! | `Released` | none is | `Idle` |
+//! | `Released` | all headers have been written, or are overdue, and some are durable | `Dropping` |
+//! | `Released` | likewise, and none is | `Idle` |
 //! | `Dropping` | a number of entries have forgotten their records | `Dropping` |
 //! | `Dropping` | all have | `Idle` |
 //! | `Settling`, `Salvaging`, `Destaging`, `Voiding`, `Releasing`, `Released`, `Dropping` | a stop | `Idle` |
@@ -42,7 +42,7 @@ use crate::cleaner::Cleaner;
 use crate::destage::Destages;
 use crate::entry_walk::EntryWalk;
 use crate::stages::{CurrentStage, Stage};
-use crate::stamp::Stamps;
+use crate::stamp::{Stamps, release_due};
 use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
 use crate::world::{World, shard_context, sooner};
@@ -106,6 +106,8 @@ pub(crate) struct PassThrough {
     /// When the waiting requests fail, and when the next attempt is due.
     until: Option<Nanos>,
     retry_at: Option<Nanos>,
+    /// When headers that are being written are overdue.
+    overdue_at: Option<Nanos>,
     failures: u32,
 }
 
@@ -135,7 +137,7 @@ impl PassThrough {
         if !world.lifecycle.stays_in_service() {
             // A stop does not wait for it.
             self.stage.enter(PassThroughStage::Idle);
-            self.retry_at = None;
+            (self.retry_at, self.overdue_at) = (None, None);
             self.let_go(world);
             return true;
         }
@@ -155,6 +157,7 @@ impl PassThrough {
                 true
             }
             PassThroughStage::Releasing => self.order_release(world, others.stamps),
+            PassThroughStage::Released(_) => self.end_release(world, others.stamps),
             PassThroughStage::Dropping(walk) => self.drop_void(world, others, walk),
             _ => false,
         }
@@ -206,14 +209,30 @@ impl PassThrough {
         match stamps.release(world, without_dirty_records(world)) {
             None => return false,
             Some(VolumeSet::EMPTY) => self.fail(world),
-            Some(volumes) => self.stage.enter(PassThroughStage::Released(volumes)),
+            Some(volumes) => {
+                self.overdue_at = Some(release_due(world.now));
+                self.stage.enter(PassThroughStage::Released(volumes));
+            }
         }
+        true
+    }
+
+    /// If only headers that are overdue are still being written, waits for them no longer. Their volumes are tried
+    /// again later; their headers may say by then that the records are void.
+    fn end_release(&mut self, world: &mut World, stamps: &mut Stamps) -> bool {
+        if self.overdue_at.is_none_or(|at| at > world.now) {
+            return false;
+        }
+        self.overdue_at = None;
+        let released = stamps.take_released(world.now).expect("no header is expected in time");
+        self.released(world, released);
         true
     }
 
     /// The headers of these stores durably say so.
     pub fn released(&mut self, world: &mut World, done: VolumeSet) {
         let PassThroughStage::Released(volumes) = self.stage.get() else { return };
+        self.overdue_at = None;
         match volumes & done {
             VolumeSet::EMPTY => self.fail(world),
             released => self.continue_without_flash(world, released),
@@ -275,7 +294,7 @@ impl PassThrough {
     /// When the cache has to be called for pass-through: a wait has ended, or an attempt is due.
     #[inline]
     pub fn timeout(&self) -> Option<Nanos> {
-        sooner(self.until, self.retry_at)
+        sooner(sooner(self.until, self.retry_at), self.overdue_at)
     }
 
     /// When waiting requests fail.

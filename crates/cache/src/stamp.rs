@@ -88,11 +88,16 @@ pub(crate) struct Stamped {
     pub noted: Vec<NotedStamp>,
     /// The volumes whose stamps could not be written.
     pub failed: VolumeSet,
-    /// The volumes of all these stamps, and when these were ordered.
+    /// The volumes whose stamps are durable, and when these were ordered.
     pub ordered: Vec<(Volume, Nanos)>,
     /// The volumes that the stores' headers release from the log, when all expected answers have
     /// arrived.
     pub released: Option<VolumeSet>,
+}
+
+/// When the volumes that a failed log releases no longer wait for a header that was ordered at this time.
+pub(crate) fn release_due(ordered: Nanos) -> Nanos {
+    Late::answer_due(ordered, false)
 }
 
 impl Stamps {
@@ -119,16 +124,22 @@ impl Stamps {
     }
 
     /// Orders the stores of these volumes released from a failed log, if they keep stamps. Returns
-    /// the volumes for which that was ordered, once no other stamp is in progress.
+    /// the volumes for which that was ordered; `None` while all of them have stamps in progress. (A header that hangs
+    /// must not delay other volumes.)
     pub fn release(&mut self, world: &mut World, volumes: VolumeSet) -> Option<VolumeSet> {
-        if self.is_under_way() {
+        let free = volumes & self.kept & !self.under_way;
+        if free.is_empty() && !(volumes & self.under_way).is_empty() {
             return None;
         }
-        Some(if self.order(world, volumes, BatchSequence::NONE, true) {
-            volumes & self.kept
-        } else {
-            VolumeSet::EMPTY
-        })
+        let ordered = self.order(world, free, BatchSequence::NONE, true);
+        Some(if ordered { free } else { VolumeSet::EMPTY })
+    }
+
+    /// The volumes that headers have released, once no other release is expected in time.
+    pub fn take_released(&mut self, now: Nanos) -> Option<VolumeSet> {
+        let in_time = |v: &Volume| self.pending[*v].is_some_and(|p| release_due(p.since) > now);
+        let expected = self.releasing.iter().any(|v| in_time(&v));
+        (!expected).then(|| core::mem::take(&mut self.released))
     }
 
     /// Whether stamps are in progress.
@@ -170,7 +181,6 @@ impl Stamps {
             let this = VolumeSet::only(volume);
             let pending =
                 self.pending[volume].take().expect("no stamp was requested for the volume");
-            ordered.push((volume, pending.since));
             let releases = self.releasing & this;
             releasing |= releases;
             self.under_way &= !this;
@@ -180,6 +190,7 @@ impl Stamps {
                 self.taken_over.insert_if(volume, pending.taken_over);
                 continue;
             };
+            ordered.push((volume, pending.since));
             self.newest[volume] = pending.stamp;
             self.direct_writes[volume] = pending.direct_writes;
             self.released |= releases;
@@ -192,13 +203,9 @@ impl Stamps {
             }
             noted.push(NotedStamp { volume, number, logged });
         }
-        let over = !releasing.is_empty() && self.releasing.is_empty();
-        Stamped {
-            noted,
-            failed,
-            ordered,
-            released: over.then(|| core::mem::take(&mut self.released)),
-        }
+        let any = !releasing.is_empty();
+        let released = any.then(|| self.take_released(world.now)).flatten();
+        Stamped { noted, failed, ordered, released }
     }
 
     /// Volumes whose stamp has not seen that batch of the log.

@@ -13,7 +13,7 @@ use forebay_cache::{
     Acknowledge, Cache, CacheConfig, DestageError, Notice, Order, StampReport, VolumeConfig,
     WritePolicy,
 };
-use forebay_effect::{Device, Effect, RequestId};
+use forebay_effect::{Device, Effect, IoError, RequestId};
 use forebay_flash::StampNumber;
 
 use crate::driver::{BLOCK, Driver, with_flash, with_slots};
@@ -85,9 +85,7 @@ impl World {
         let answers = |&volume: &Volume| volume == healthy || silence == Silence::Nothing;
         let Some(volume) = self.stamping.iter().copied().find(answers) else { return false };
         self.stamping.remove(&volume);
-        self.stamp = StampNumber(self.stamp.0 + 1);
-        let report = StampReport { volume, result: Ok(self.stamp) };
-        self.d.cache.handle_stamped(self.now(), &[report]);
+        self.report_stamp(volume);
         self.d.poll();
         true
     }
@@ -120,20 +118,47 @@ impl World {
         }
     }
 
-    /// A silent store ends one operation, if it has any.
+    /// A silent store ends one operation, or the write of its header, if it has any.
     fn answer_one(&mut self) {
+        let healthy = self.healthy;
         let silent = |effect: &Effect| match *effect {
-            Effect::Write { device, .. } | Effect::Sync { device, .. } => {
-                device == Device::Backing(SILENT)
-            }
+            Effect::Write { device: Device::Backing(volume), .. }
+            | Effect::Sync { device: Device::Backing(volume), .. } => volume != healthy,
             _ => false,
         };
         if let Some(at) = self.d.pending.iter().position(|(effect, _)| silent(effect)) {
             let token = self.d.pending.remove(at).0.token().expect("a device effect");
             self.d.cache.handle_completion(self.now(), token, Ok(()));
-            self.d.poll();
-            self.settle();
+        } else if let Some(volume) = self.stamping.pop_first() {
+            self.report_stamp(volume);
         }
+        self.d.poll();
+        self.settle();
+    }
+
+    fn report_stamp(&mut self, volume: Volume) {
+        self.stamp = StampNumber(self.stamp.0 + 1);
+        let report = StampReport { volume, result: Ok(self.stamp) };
+        self.d.cache.handle_stamped(self.now(), &[report]);
+    }
+
+    /// Fails what a silent store has not answered: the write of its header and its syncs.
+    fn fail_silent(&mut self) {
+        let error = IoError::Device;
+        if self.stamping.remove(&SILENT) {
+            let report = StampReport { volume: SILENT, result: Err(error) };
+            self.d.cache.handle_stamped(self.now(), &[report]);
+        }
+        let is_sync = |effect: &Effect| match *effect {
+            Effect::Sync { device, .. } => device == Device::Backing(SILENT),
+            _ => false,
+        };
+        while let Some(at) = self.d.pending.iter().position(|(effect, _)| is_sync(effect)) {
+            let token = self.d.pending.remove(at).0.token().expect("a device effect");
+            self.d.cache.handle_completion(self.now(), token, Err(error));
+        }
+        self.d.poll();
+        self.settle();
     }
 
     fn write(&mut self, volume: Volume, block: u64) -> u64 {
@@ -294,14 +319,36 @@ fn a_store_that_takes_no_header_delays_no_other_volume_for_long() {
     check_delays(Silence::Headers);
 }
 
-/// Goal: a destage of everything waits for a slow store. Method: the store ends one operation in 8 s, while requests wait.
+/// Goal: a store that hung in a sync or in the write of its header, and then fails soon, is still late. Method: after
+/// it is late, each further one fails within 100 ms.
+#[test]
+fn a_store_that_fails_soon_is_still_late() {
+    for silence in [Silence::Syncs, Silence::Headers] {
+        let mut world = World::new(log(), 2, true);
+        world.silence = silence;
+        (0..6).for_each(|block| _ = world.write(SILENT, block));
+        world.write_healthy(200).expect("it is written");
+        assert!(world.d.cache.is_late(SILENT), "{silence:?}");
+        for _ in 0..600 {
+            world.wait(SECOND / 10);
+            world.fail_silent();
+            assert!(world.d.cache.is_late(SILENT), "{silence:?}");
+        }
+        let failures = world.d.cache.stats().destage_retries;
+        assert!(failures > 2, "{silence:?}: it has failed {failures} times");
+        world.recover();
+    }
+}
+
+/// Goal: a destage of everything waits for slow stores. Method: one of them ends one operation, or the write of its
+/// header, in 8 s, while requests wait.
 #[test]
 fn a_destage_of_everything_waits_for_a_store_that_answers_slowly() {
-    for (case, mut world) in
-        cases(false).into_iter().filter(|(case, _)| case.contains(" 2 volumes"))
-    {
+    for (case, mut world) in cases(false).into_iter().chain(cases(true)) {
         world.silence = Silence::All;
-        (0..20).for_each(|block| _ = world.write(SILENT, block));
+        for block in 0..8 {
+            world.others().for_each(|volume| _ = world.write(volume, block));
+        }
         world.destaged.clear();
         world.destage();
         let mut waited = 0;
@@ -313,6 +360,50 @@ fn a_destage_of_everything_waits_for_a_store_that_answers_slowly() {
         assert_eq!(world.destaged, [Ok(())], "{case}: after {waited} s");
         assert!(waited > 10, "{case}: it has waited for {waited} s");
         world.recover();
+    }
+}
+
+/// Goal: a destage of everything counts silence from its own beginning. Method: the store hangs long before.
+#[test]
+fn a_destage_of_everything_waits_for_a_store_that_has_been_silent_before() {
+    for (case, mut world) in cases(true) {
+        world.silence = Silence::All;
+        (0..6).for_each(|block| _ = world.write(SILENT, block));
+        world.write_healthy(100).expect("it is written");
+        world.wait(100 * SECOND);
+        world.destaged.clear();
+        world.destage();
+        world.wait(9 * SECOND);
+        assert_eq!(world.destaged, [], "{case}");
+        world.wait(60 * SECOND);
+        assert_eq!(world.destaged, [Err(DestageError::Silent)], "{case}");
+        world.recover();
+    }
+}
+
+/// Goal: a destage of everything fails even if no cleaning can leave out the stores that do not answer: all hang, or
+/// there is only one.
+#[test]
+fn a_destage_of_everything_ends_although_no_store_answers() {
+    for config in [log(), with_slots()] {
+        for volumes in [1, 2, 3] {
+            for silence in [Silence::Writes, Silence::Syncs, Silence::Headers, Silence::All] {
+                let mut world = World::new(config.clone(), volumes, true);
+                world.healthy = Volume(volumes);
+                world.silence = silence;
+                for block in 0..4 {
+                    (0..volumes).for_each(|volume| _ = world.write(Volume(volume), block));
+                }
+                world.destage();
+                let case = format!("{silence:?}, {volumes} volumes");
+                world.wait(8 * SECOND);
+                assert_eq!(world.destaged, [], "{case}");
+                world.wait(62 * SECOND);
+                assert_eq!(world.destaged, [Err(DestageError::Silent)], "{case}");
+                world.healthy = Volume(volumes - 1);
+                world.recover();
+            }
+        }
     }
 }
 

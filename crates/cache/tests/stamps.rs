@@ -1,11 +1,13 @@
 //! Stamps of stores whose headers take long to be written.
 
-use crate::driver::{BLOCK, Driver, is_write, with_flash, with_slots};
+use crate::driver::{
+    BLOCK, Driver, is_flash_sync, is_flash_write, is_write, with_flash, with_slots,
+};
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, Notice, Order, StampReport, VolumeConfig, WritePolicy,
 };
-use forebay_effect::{IoError, RequestId};
+use forebay_effect::{Effect, IoError, RequestId};
 use forebay_flash::{SEAL_BYTES, Sealed, StampNumber};
 
 const SECOND: u64 = 1_000_000_000;
@@ -114,5 +116,111 @@ fn a_seal_counts_as_a_stamp_of_the_stores_whose_headers_were_written_for_it() {
         ordered(&mut d);
         d.order(Order::Stamp);
         assert_eq!(ordered(&mut d), owed, "{stamp:?}");
+    }
+}
+
+/// Three volumes on flash that can fail; the header of the store of volume 0 can hang.
+struct Dead {
+    d: Driver,
+    hangs: bool,
+    /// Stamps of volume 0 that hang.
+    hung: u64,
+    dead: bool,
+    number: StampNumber,
+}
+
+impl Dead {
+    /// Ends all that devices do; flash that is dead fails. Writes all headers but those that hang.
+    fn settle(&mut self) {
+        loop {
+            for volume in ordered(&mut self.d) {
+                if volume == Volume(0) && self.hangs {
+                    self.hung += 1;
+                } else {
+                    self.report(volume);
+                }
+            }
+            if self.d.pending.is_empty() {
+                break;
+            }
+            let of_flash = |effect: &Effect| is_flash_write(effect) || is_flash_sync(effect);
+            let fails = self.dead && of_flash(&self.d.pending[0].0);
+            let result = if fails { Err(IoError::Device) } else { Ok(()) };
+            self.d.complete_first(|_| true, result);
+        }
+    }
+
+    fn report(&mut self, volume: Volume) {
+        self.number = StampNumber(self.number.0 + 1);
+        let report = StampReport { volume, result: Ok(self.number) };
+        self.d.cache.handle_stamped(Nanos(self.d.next), &[report]);
+        self.d.poll();
+    }
+
+    fn write(&mut self, volume: u32) -> u64 {
+        self.request(volume, Op::Write, BLOCK)
+    }
+
+    fn request(&mut self, volume: u32, op: Op, length: u64) -> u64 {
+        self.d.next += MS;
+        let (id, now) = (RequestId(self.d.next), Nanos(self.d.next));
+        self.d.cache.handle_request(id, Request::new(now, Volume(volume), op, 0, length));
+        self.d.poll();
+        self.settle();
+        self.d.next
+    }
+
+    fn wait(&mut self, until: u64) {
+        while let Some(at) = self.d.cache.poll_timeout().filter(|at| at.0 <= until) {
+            self.d.next = self.d.next.max(at.0);
+            self.d.cache.handle_timeout(Nanos(self.d.next));
+            self.d.poll();
+            self.settle();
+        }
+        self.d.next = until;
+    }
+
+    fn pass_through(&self) -> [bool; 3] {
+        [0, 1, 2].map(|volume| self.d.cache.passes_through(Volume(volume)))
+    }
+}
+
+/// Goal: after flash has failed, a header that hangs keeps only its own volume from continuing without flash. Method:
+/// the header of volume 0 hangs before flash fails, or only when it must say that records on flash are void.
+#[test]
+fn volumes_continue_without_flash_although_the_header_of_another_hangs() {
+    for hangs_before in [false, true] {
+        let mut cache = Cache::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
+        for volume in [0, 1, 2].map(Volume) {
+            cache.attach(VolumeConfig::new(64 * BLOCK));
+            cache.keep_stamps(volume);
+        }
+        let (d, number) = (Driver::start(cache), StampNumber::NONE);
+        let mut it = Dead { d, hangs: false, hung: 0, dead: false, number };
+        (0..3).for_each(|volume| _ = it.write(volume));
+        it.d.order(Order::Destage);
+        it.settle();
+        assert_eq!(it.d.cache.dirty_blocks(), 0);
+        it.hangs = hangs_before;
+        it.write(1);
+        it.request(1, Op::Flush, 0);
+        it.d.order(Order::Stamp);
+        it.settle();
+        assert_eq!(it.hung, u64::from(hangs_before));
+        (it.hangs, it.dead) = (true, true);
+        it.d.order(Order::Destage);
+        it.settle();
+        let waits = it.write(2);
+        let later = it.d.next + 9 * SECOND;
+        it.wait(later);
+        assert!(it.pass_through()[2], "{hangs_before}");
+        assert_eq!(it.d.reply_to(waits), Some(Ok(())), "{hangs_before}");
+        assert!(!it.pass_through()[0], "{hangs_before}: its header says nothing");
+        // The header is written after all, and another attempt succeeds.
+        it.hangs = false;
+        it.report(Volume(0));
+        let later = it.d.next + 60 * SECOND;
+        it.wait(later);
+        assert!(it.pass_through()[0], "{hangs_before}");
     }
 }

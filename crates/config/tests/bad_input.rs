@@ -346,7 +346,7 @@ const CASES: &[Case] = &[
         "[shape.a]\ndistribution = 'percentiles'\npercentiles = [[99.0, '1ms'], [50.0, '2ms']]",
         3,
         "shape.a.percentiles",
-        "both values ascend",
+        "whose percentages rise and whose times do not fall",
     ),
     // Keys that contradict each other.
     (

@@ -314,13 +314,14 @@ impl Engine {
         self.shared.order(Order::RetryStores);
     }
 
-    /// The names of the volumes whose backing stores are late, and lack dirty data.
-    fn late_volumes(&self) -> Vec<String> {
+    /// The names of the volumes whose backing stores did not answer during the last destage, and lack dirty data.
+    fn silent_volumes(&self) -> Vec<String> {
         let core = self.shared.lock_anyway();
         let cache = core.cache();
         let lacks = |volume| cache.volume_stats(volume).is_some_and(|v| v.dirty_blocks > 0);
-        let late = self.volumes().iter().filter(|v| cache.is_late(v.volume) && lacks(v.volume));
-        late.map(|v| v.name.clone()).collect()
+        let all = self.volumes().iter();
+        let silent = all.filter(|v| cache.is_silent(v.volume) && lacks(v.volume));
+        silent.map(|v| v.name.clone()).collect()
     }
 
     /// The error of an order, or of the stop, after which not all dirty data is on the backing stores.
@@ -332,7 +333,7 @@ impl Engine {
         // Nothing is unreadable any more if clients have overwritten it meanwhile.
         let why = match faults::unreadable(self) {
             Some(blocks) if error == DestageError::Unreadable => DestageFailure::Unreadable(blocks),
-            _ if error == DestageError::Silent => DestageFailure::Silent(self.late_volumes()),
+            _ if error == DestageError::Silent => DestageFailure::Silent(self.silent_volumes()),
             _ => DestageFailure::Other(error),
         };
         let core = self.shared.lock_anyway();

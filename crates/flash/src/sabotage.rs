@@ -62,8 +62,8 @@ pub enum Bug {
     /// Cache: a trim treats the rest of an extent as a whole although some of its blocks are
     /// cached.
     TrimPassesCachedBlocks,
-    /// Cache: a piece that waits for an index entry is not woken by a region that had none of its
-    /// shard.
+    /// Cache: when a region is freed that held no entry of a shard, a piece that waits for an index entry of the
+    /// shard is not woken.
     EntryWaiterForgotten,
     /// Cache: a destage does not follow a dirty record to the region it moves to.
     DestageLosesSight,

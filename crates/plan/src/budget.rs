@@ -30,7 +30,7 @@ pub enum Budget {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{0}` is not a budget: write an amount in dollars, such as 250, or a percentage of the \
-     price of DRAM for all data, such as 20%"
+     price of enough DRAM for all data, such as 20%"
 )]
 pub struct BudgetError(pub String);
 

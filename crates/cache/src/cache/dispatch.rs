@@ -58,7 +58,9 @@ impl Cache {
     /// Whether a region is being cleaned, or should be.
     #[inline]
     pub(super) fn has_cleaning(&self) -> bool {
-        !self.cleaner.is_idle() || self.world.shards.iter().any(|s| s.tiers.flash.wants_destage())
+        !self.cleaner.is_idle()
+            || self.cleaner.timeout().is_some()
+            || self.world.shards.iter().any(|s| s.tiers.flash.wants_destage())
     }
 
     /// Whether a stop or a destage is in progress.
@@ -349,7 +351,10 @@ impl Cache {
             match waiter {
                 SyncWaiter::Cleaner => {
                     let since = self.cleaner.synced(volume);
-                    self.stores.note_answered(&mut self.world, volume, Lateness::Syncs, since);
+                    // (One that fails soon does not show that the store ends syncs in time.)
+                    if result.is_ok() {
+                        self.stores.note_answered(&mut self.world, volume, Lateness::Syncs, since);
+                    }
                 }
                 SyncWaiter::Retire(extent) => {
                     let log = self.world.log.as_mut().expect("only a log retires extents");

@@ -324,6 +324,11 @@ impl Cache {
             && !self.is_stamping()
     }
 
+    /// Whether the volume's backing store did not answer, so that the last destage of everything left it out.
+    pub fn is_silent(&self, volume: Volume) -> bool {
+        self.destages.silent().contains(volume)
+    }
+
     /// Whether the volume's backing store is known to be late: it takes much longer than others, or hangs.
     pub fn is_late(&self, volume: Volume) -> bool {
         self.world.volumes.conditions.late.volumes().contains(volume)

@@ -11,7 +11,7 @@ mod overdue;
 mod silent;
 
 pub(super) use overdue::covers;
-use silent::Heard;
+use silent::{Silence, keeps};
 
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
@@ -25,7 +25,7 @@ use crate::late::{Lateness, Round};
 use crate::shard::Shard;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
-use crate::world::{World, shard_context};
+use crate::world::{World, shard_context, sooner};
 
 /// Time after a refusal until a cleaning asks again whether it may leave late stores out.
 const ASK_AGAIN: Nanos = Nanos(100_000_000);
@@ -78,7 +78,7 @@ pub(super) struct LateWrites {
     ask_at: Option<Nanos>,
     /// It was refused, and does not ask again before this time.
     refused_until: Option<Nanos>,
-    heard: Heard,
+    silence: Silence,
 }
 
 impl LateWrites {
@@ -96,7 +96,7 @@ impl LateWrites {
             awaited: false,
             ask_at: None,
             refused_until: None,
-            heard: Heard::default(),
+            silence: Silence::default(),
         }
     }
 
@@ -134,28 +134,24 @@ impl LateWrites {
     }
 
     /// Whether another cleaning may begin. One that leaves no volume out waits for what is written apart.
-    pub fn let_begin(&mut self, s: &mut Surroundings<'_>) -> bool {
-        if self.is_empty() {
-            self.awaited = false;
-            return true;
-        }
-        self.hear_writes(s.world, self.writing);
-        !self.awaited && !self.keeps_whole(s)
+    pub fn let_begin(&mut self, s: &Surroundings<'_>) -> bool {
+        self.awaited &= !self.is_empty();
+        !self.awaited && (self.is_empty() || !keeps(s, self.volumes()))
     }
 
-    /// When the cleaning in progress asks next.
+    /// When the cleaning in progress asks next, or stores have been silent for too long.
     pub fn timeout(&self) -> Option<Nanos> {
-        self.ask_at
+        sooner(self.ask_at, self.silence.due)
     }
 
     /// The time may have come.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.ask_at = self.ask_at.filter(|&at| at > now);
+        self.silence.due = self.silence.due.filter(|&at| at > now);
     }
 
-    /// The cleaning in progress begins, or has ended a phase in which it waited for stores.
-    pub fn end_asking(&mut self, now: Nanos) {
-        self.hear(now);
+    /// The cleaning in progress has ended a phase in which it waited for stores.
+    pub fn end_asking(&mut self) {
         (self.ask_at, self.refused_until) = (None, None);
     }
 
@@ -205,8 +201,9 @@ impl LateWrites {
             }
         }
         note_taken(active.writing(), s, awaited);
-        self.hear_writes(s.world, awaited);
-        if self.keeps_whole(s) {
+        let writing: VolumeSet = awaited.iter().filter(|&v| is_writing(s.world, v)).collect();
+        if keeps(s, if writing.is_empty() { awaited } else { writing }) {
+            self.ask_at = None;
             return false;
         }
         let due = |apart: &LateWrites| apart.all_late_at(s, awaited, since);
@@ -298,14 +295,6 @@ impl LateWrites {
 
     /// One turn; returns whether it did anything.
     pub fn step(&mut self, s: &mut Surroundings<'_>) -> bool {
-        let any = self.step_volumes(s);
-        if any {
-            self.hear(s.world.now);
-        }
-        any
-    }
-
-    fn step_volumes(&mut self, s: &mut Surroundings<'_>) -> bool {
         let mut any = false;
         for volume in self.writing.iter() {
             if is_writing(s.world, volume) {

@@ -139,7 +139,8 @@ impl Cleaner {
 
         let mut any = !self.apart.is_empty() && self.apart.step(s);
         any |= self.begin_next(s, may);
-        self.step_phase(s).or(any)
+        let turn = self.step_phase(s);
+        turn.or(any | self.apart.watch(self.active.as_ref(), s))
     }
 
     /// Begins the next cleaning, if one may begin now; returns whether it began.
@@ -147,10 +148,9 @@ impl Cleaner {
         let idle = self.active.is_none() && self.apart.let_begin(s);
         let may = idle && may && !s.world.holds.cleanings;
 
-        let (wanted, room) = (s.world.somebody_waits(), self.room_to_reclaim(s.world));
+        let (wanted, room) = (self.needs_region(s.world), self.room_to_reclaim(s.world));
         let next = may.then(|| self.take_next(wanted, room)).flatten();
         let Some((work, paused)) = next else { return false };
-        self.apart.end_asking(s.world.now);
         self.active = Some(match work {
             Work::Reclaim(region) if begin_moving(s, region) => Cleaning::moves(region, paused),
             _ => Cleaning::destage(work, paused, self.begin_choosing(s, work)),
@@ -203,7 +203,7 @@ impl Cleaner {
         }
 
         note_taken(active.writing(), s, VolumeSet::EMPTY);
-        self.apart.end_asking(s.world.now);
+        self.apart.end_asking();
         self.begin_syncing(s)
     }
 
@@ -224,7 +224,7 @@ impl Cleaner {
     /// Stores are being synced; when all syncs have ended for which the cleaning waits, stamps follow.
     fn step_syncing(&mut self, s: &mut Surroundings<'_>, left: VolumeSet) -> Turn {
         if left.is_empty() {
-            self.apart.end_asking(s.world.now);
+            self.apart.end_asking();
             return self.begin_covering(s);
         }
         let Cleaning { work, .. } = *self.cleaning();
@@ -250,7 +250,7 @@ impl Cleaner {
         let volumes = active.volumes & !failed;
         let left = if covers(s.world) { s.stamps.uncovered(volumes) } else { VolumeSet::EMPTY };
         if left.is_empty() {
-            self.apart.end_asking(s.world.now);
+            self.apart.end_asking();
             active.enter(DestagePhase::Settling { failed });
             return self.step_settling(s, failed).or(true);
         }
@@ -267,7 +267,7 @@ impl Cleaner {
     /// Begins to choose the records to destage.
     fn begin_choosing(&mut self, s: &mut Surroundings<'_>, work: Work) -> Destaging {
         let dirty = s.world.volumes.dirty_blocks > 0;
-        let whole = s.destages.is_cleaning() && s.destages.is_whole();
+        let whole = s.destages.is_cleaning();
         let mut skipped = self.progress.to_skip(s, work, whole);
         // An older version must not reach a store after a newer one.
         self.apart.check_shards(&s.world.shards);
@@ -358,7 +358,7 @@ impl Cleaner {
     fn step_stamping(&mut self, s: &mut Surroundings<'_>, newest: BatchSequence) -> Turn {
         let wanted = self.unstamped_chosen(s, newest);
         if wanted.is_empty() {
-            self.apart.end_asking(s.world.now);
+            self.apart.end_asking();
             self.write_chosen(s);
             return Turn::Something;
         }

@@ -159,6 +159,12 @@ impl WorkQueue {
         self.crowded
     }
 
+    /// The region to reclaim that is parked, if one is.
+    pub fn parked(&self) -> Option<RegionIndex> {
+        let front = self.works.front().filter(|_| self.parked)?;
+        front.region().filter(|_| front.reclaims())
+    }
+
     /// The region to reclaim next, if its mappings are moved: a region to be cleaned must not move
     /// before it is clean.
     pub fn moves_next(&self) -> Option<RegionIndex> {
@@ -232,9 +238,11 @@ mod tests {
         for (needed, room) in [(true, MoveRoom::Never), (false, MoveRoom::Now)] {
             let mut queue = queue(&[Evict]);
             queue.park(Reclaim(R[2]));
+            assert_eq!(queue.parked(), Some(R[2]));
             assert_eq!(queue.take_next(false, false, MoveRoom::Never), Some(Evict));
             assert_eq!(queue.take_next(false, false, MoveRoom::Never), None);
             assert_eq!(queue.take_next(false, needed, room), Some(Reclaim(R[2])));
+            assert_eq!(queue.parked(), None);
         }
     }
 }

@@ -62,6 +62,13 @@ pub(super) struct Left {
 }
 
 impl Cleaner {
+    /// Whether the next reclaim has to begin: a request waits for room, or the region that was put aside because it was
+    /// dirty is clean.
+    pub(super) fn needs_region(&self, world: &World) -> bool {
+        let dirty = |region| world.shards.iter().any(|s| s.tiers.blocks.region_is_dirty(region));
+        world.somebody_waits() || self.queue.parked().is_some_and(|region| !dirty(region))
+    }
+
     /// Whether a cleaning is in progress, not counting what late stores owe to earlier ones.
     pub fn has_cleaning(&self) -> bool {
         self.active.is_some()
@@ -202,7 +209,7 @@ impl Cleaner {
     pub(super) fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: RegionIndex) -> Turn {
         let wanted = unstamped_owed(s.world, s.stamps);
         if wanted.is_empty() || self.apart.part_releasing(s, wanted) {
-            self.apart.end_asking(s.world.now);
+            self.apart.end_asking();
             self.release_region(s, region);
             return Turn::Something;
         }

@@ -15,6 +15,7 @@
 use forebay_effect::{IoError, Outcome};
 
 use super::{DestageError, Destaged};
+use crate::volume_set::VolumeSet;
 
 /// The purpose of a destage of everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,16 +94,25 @@ pub(super) struct Destage {
     pub followed: u32,
     /// How often it was repeated.
     repeated: u32,
-    /// It no longer waits for stores that do not answer.
-    silent: bool,
+    /// The volumes of stores that have not answered, and that it leaves out.
+    silent: VolumeSet,
+    /// It ends although a cleaning waits for them.
+    gives_up: bool,
 }
 
 impl Destage {
     /// A destage that waits for `flushes` flushes.
     pub fn new(purpose: DestagePurpose, flushes: u32) -> Destage {
         let stage = DestageStage::Flushing { left: flushes };
-        let mut destage =
-            Destage { purpose, stage, result: Ok(()), followed: 0, repeated: 0, silent: false };
+        let mut destage = Destage {
+            purpose,
+            stage,
+            result: Ok(()),
+            followed: 0,
+            repeated: 0,
+            silent: VolumeSet::EMPTY,
+            gives_up: false,
+        };
         destage.note_flushed();
         destage
     }
@@ -134,15 +144,21 @@ impl Destage {
         self.result = self.result.and(Err(error.into()));
     }
 
-    /// Notes that it leaves out stores that do not answer.
-    pub fn fail_silent(&mut self) {
-        self.silent = true;
+    /// Notes that it leaves out the stores of these volumes, which do not answer; if it does so already, it ends.
+    pub fn fail_silent(&mut self, volumes: VolumeSet) {
+        self.gives_up = (volumes & !self.silent).is_empty();
+        self.silent |= volumes;
         self.result = self.result.and(Err(DestageError::Silent));
     }
 
-    /// Whether it leaves out stores that do not answer.
-    pub fn has_silent(&self) -> bool {
+    /// The volumes of stores that do not answer, and that it leaves out.
+    pub fn silent(&self) -> VolumeSet {
         self.silent
+    }
+
+    /// Whether it ends although a cleaning waits for such stores.
+    pub fn gives_up(&self) -> bool {
+        self.gives_up
     }
 
     /// Called when a flush has ended.

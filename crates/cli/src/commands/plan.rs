@@ -77,7 +77,7 @@ Example:
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// Budget for the tiers, in dollars or as a percentage of the price of DRAM for all data;
+    /// Budget for the tiers, in dollars or as a percentage of the price of enough DRAM for all data;
     /// Forebay makes one plan per budget
     #[arg(long, value_name = "USD,...", value_delimiter = ',')]
     #[arg(required_unless_present = "study")]

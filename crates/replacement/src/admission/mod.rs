@@ -135,7 +135,7 @@ const TOP: Parameter = Parameter {
     default: 50,
     min: 1,
     max: 100,
-    meaning: "maximum share of the recently used blocks that may enter flash, most used first",
+    meaning: "maximum share of the recently used blocks that may enter flash, starting with the most frequently used",
 };
 
 const PROBABILITY: Parameter = Parameter {

@@ -12,7 +12,7 @@ use forebay_block::Nanos;
 use forebay_flash::{BatchSequence, Layout, RegionIndex};
 
 use super::super::{DestagePhase, Destaging, Surroundings, Work};
-use super::{Begun, LateWrites, begun};
+use super::{Begun, LateWrites, begun, keeps};
 use crate::late::{Late, Lateness};
 use crate::volume_set::VolumeSet;
 use crate::world::World;
@@ -28,7 +28,7 @@ impl LateWrites {
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
         let DestagePhase::Syncing { since, left } = active.phase() else { return false };
-        if !self.may_part(s, since) {
+        if !self.may_part(s, left) {
             return false;
         }
         let due = |apart: &LateWrites| apart.all_overdue_at(s, left, since);
@@ -43,7 +43,10 @@ impl LateWrites {
             self.begun[volume] = begun;
         }
         self.leave(active, s, left);
-        s.stores.note_late(s.world, left, Lateness::Syncs);
+        // (A store that is late in something else has perhaps just begun the sync.)
+        if Late::answer_due(since, s.world.somebody_waits()) <= s.world.now {
+            s.stores.note_late(s.world, left, Lateness::Syncs);
+        }
         true
     }
 
@@ -57,7 +60,7 @@ impl LateWrites {
         left: VolumeSet,
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
-        if !self.may_part(s, last_ordered(s, left)) {
+        if !self.may_part(s, left) {
             return false;
         }
         let due = |apart: &LateWrites| apart.all_overdue_at(s, left, last_ordered(s, left));
@@ -70,7 +73,11 @@ impl LateWrites {
             self.begun[volume] = Begun { writes, sync_failures, ..Begun::default() };
         }
         self.leave(active, s, left);
-        s.stores.note_late(s.world, left, Lateness::Headers);
+        // (Likewise with its header.)
+        let waits = s.world.somebody_waits();
+        let due = |since| Late::answer_due(since, waits) <= s.world.now;
+        let overdue = left.iter().filter(|&v| s.stamps.ordered_at(v).is_some_and(due)).collect();
+        s.stores.note_late(s.world, overdue, Lateness::Headers);
         true
     }
 
@@ -85,7 +92,7 @@ impl LateWrites {
         left: VolumeSet,
         may_settle: impl FnOnce(&World, RegionIndex, VolumeSet, VolumeSet) -> bool,
     ) -> bool {
-        if !self.may_part(s, last_ordered(s, left)) {
+        if !self.may_part(s, left) {
             return false;
         }
         let due = |apart: &LateWrites| apart.headers_overdue_at(s, left);
@@ -101,7 +108,7 @@ impl LateWrites {
     /// Whether a region is given back although stamps of the volumes `left` do not cover its records, because these
     /// stamps are overdue.
     pub fn part_releasing(&mut self, s: &mut Surroundings<'_>, left: VolumeSet) -> bool {
-        if !self.may_part(s, last_ordered(s, left)) || !self.may_ask(s.world.now) {
+        if !self.may_part(s, left) || !self.may_ask(s.world.now) {
             return false;
         }
         let Some(due) = self.headers_overdue_at(s, left) else { return false };
@@ -114,14 +121,11 @@ impl LateWrites {
         true
     }
 
-    /// Whether a cleaning may continue without any store, having waited since this time.
-    fn may_part(&mut self, s: &mut Surroundings<'_>, since: Nanos) -> bool {
-        if s.world.flash.is_lost() || s.world.volumes.len() < 2 {
-            self.ask_at = None;
-            return false;
-        }
-        self.hear(since);
-        !self.keeps_whole(s)
+    /// Whether a cleaning may continue without these stores.
+    fn may_part(&mut self, s: &Surroundings<'_>, left: VolumeSet) -> bool {
+        let may = !s.world.flash.is_lost() && s.world.volumes.len() >= 2 && !keeps(s, left);
+        self.ask_at = self.ask_at.filter(|_| may);
+        may
     }
 
     /// When the stores of all these volumes are late, given that the last of them was asked at `since`; otherwise like

@@ -1,13 +1,14 @@
 //! How long a destage of everything waits for stores that do not answer.
 //!
 //! Such a destage leaves out no store, however slow that is, and neither does a cleaning that makes room meanwhile. But
-//! a store that hangs would then keep all volumes from getting room. So if none of the stores that the cleaner waits
-//! for has answered anything for [`SILENT`], the destage [fails](Destages::fail_silent), and from then on cleanings
-//! leave out late stores as usual.
+//! a store that hangs would then keep all volumes from getting room. So if none of the stores that owe the cleaner an
+//! answer has answered anything for [`SILENT`], the destage [fails](Destages::fail_silent), and cleanings may leave out
+//! these stores. If they cannot (there is no other store, or no room to carry their records forward), the destage ends
+//! after the same time again.
 
 use forebay_block::Nanos;
 
-use super::super::Surroundings;
+use super::super::{Cleaning, CleaningState, DestagePhase, ReclaimPhase, Surroundings};
 use super::LateWrites;
 use crate::in_flight::RequestPlace;
 use crate::volume_set::VolumeSet;
@@ -17,56 +18,90 @@ use crate::world::World;
 const SILENT: Nanos = Nanos(30_000_000_000);
 const SILENT_WAITED: Nanos = Nanos(10_000_000_000);
 
-/// The last sign that a store for which the cleaner waits has answered.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Heard {
-    at: Nanos,
-    /// Its writes then: how many the cleaning in progress had begun, and how many were in flight.
+/// What the stores owe the cleaner. If it changes, a store has answered, or was asked something else.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Owed {
+    /// The stores that owe an answer.
+    volumes: VolumeSet,
+    /// Their writes: those that the last cleaning has begun, and those in flight.
     writes: [u32; 2],
+    /// The sum of the times at which their stamps in progress were ordered.
+    stamps: u64,
+}
+
+/// What the stores owe during a destage of everything, since when, and when the destage fails.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Silence {
+    owed: Owed,
+    since: Nanos,
+    pub due: Option<Nanos>,
 }
 
 impl LateWrites {
-    /// The cleaning in progress has begun, has entered a phase, or a store has answered.
-    pub(super) fn hear(&mut self, at: Nanos) {
-        self.heard.at = self.heard.at.max(at);
+    /// Comes last in each turn: the destage of everything in progress may fail now. Returns whether this turn has changed
+    /// anything.
+    pub fn watch(&mut self, active: Option<&Cleaning>, s: &mut Surroundings<'_>) -> bool {
+        let before = self.silence;
+        // (A stop waits for as long as its driver does.)
+        let watches = s.world.lifecycle.is_ready() && s.destages.is_under_way();
+        let owed = if watches { self.owed(active, s) } else { Owed::default() };
+        if owed.volumes.is_empty() {
+            self.silence = Silence::default();
+            return before != self.silence;
+        }
+        if owed != self.silence.owed {
+            self.silence = Silence { owed, since: s.world.now, due: None };
+        }
+        let due = self.silence.since.saturating_add(patience(s.world));
+        self.silence.due = Some(due);
+        if due <= s.world.now {
+            s.world.stats.destages_silent += u64::from(s.destages.fail_silent(owed.volumes));
+            let due = s.world.now.saturating_add(patience(s.world));
+            self.silence = Silence { owed, since: s.world.now, due: Some(due) };
+        }
+        before != self.silence
     }
 
-    /// The cleaner waits for writes to these volumes: takes notice if some have ended.
-    pub(super) fn hear_writes(&mut self, world: &World, volumes: VolumeSet) {
-        let mut writes = [0; 2];
-        for (shard, volume) in world.shards.iter().flat_map(|s| volumes.iter().map(move |v| (s, v)))
-        {
-            let [begun, in_flight] = shard.destager.writes.counts(volume);
-            writes = [writes[0] + begun, writes[1] + in_flight];
+    /// What stores owe this cleaning, or earlier ones.
+    fn owed(&self, active: Option<&Cleaning>, s: &Surroundings<'_>) -> Owed {
+        let writes_of = |volume| {
+            let counts = s.world.shards.iter().map(|shard| shard.destager.writes.counts(volume));
+            counts.fold([0; 2], |[a, b], [begun, in_flight]| [a + begun, b + in_flight])
+        };
+        let writing = s.world.volumes.numbers().filter(|&volume| writes_of(volume)[1] > 0);
+        let (mut volumes, mut stamped): (VolumeSet, _) = (writing.collect(), self.covering);
+        match active.map(Cleaning::state) {
+            Some(CleaningState::Destaging(destaging)) => match destaging.phase() {
+                DestagePhase::Syncing { left, .. } => volumes |= left,
+                DestagePhase::Stamping { .. } | DestagePhase::Covering { .. } => {
+                    stamped = !VolumeSet::EMPTY;
+                }
+                _ => {}
+            },
+            Some(CleaningState::Reclaiming(ReclaimPhase::Releasing)) => {
+                stamped = !VolumeSet::EMPTY;
+            }
+            _ => {}
         }
-        if self.heard.writes != writes {
-            self.heard = Heard { at: world.now, writes };
+        let stamped = s.stamps.under_way() & stamped;
+        volumes |= self.syncing | stamped;
+        let writes = volumes.iter().map(writes_of);
+        Owed {
+            volumes,
+            writes: writes.fold([0; 2], |[a, b], [begun, in_flight]| [a + begun, b + in_flight]),
+            stamps: stamped.iter().filter_map(|v| s.stamps.ordered_at(v)).map(|at| at.0).sum(),
         }
-    }
-
-    /// Whether cleanings leave out no store now: a stop is in progress, or a destage of everything. If the stores have
-    /// been silent for too long, the destage fails instead.
-    pub(in crate::cleaner) fn keeps_whole(&mut self, s: &mut Surroundings<'_>) -> bool {
-        if !s.world.lifecycle.is_ready() {
-            self.ask_at = None;
-            return true;
-        }
-        if !s.destages.is_whole() {
-            return false;
-        }
-        let due = self.heard.at.saturating_add(patience(s.world));
-        if due > s.world.now {
-            self.ask_at = Some(due);
-            return true;
-        }
-        s.destages.fail_silent();
-        s.world.stats.destages_silent += 1;
-        false
     }
 }
 
+/// Whether cleanings must not leave out these stores, because of a stop or a destage of everything.
+pub(super) fn keeps(s: &Surroundings<'_>, volumes: VolumeSet) -> bool {
+    !s.world.lifecycle.is_ready()
+        || s.destages.is_under_way() && !(volumes & !s.destages.silent()).is_empty()
+}
+
 fn patience(world: &World) -> Nanos {
-    let over_share = world.front.requests.count(RequestPlace::OverShare) > 0;
-    let waits = world.somebody_waits() || over_share || world.holds.any();
-    if waits { SILENT_WAITED } else { SILENT }
+    let count = |place| world.front.requests.count(place) > 0;
+    let waits = count(RequestPlace::OverShare) || count(RequestPlace::Held);
+    if waits || world.somebody_waits() { SILENT_WAITED } else { SILENT }
 }
