@@ -61,7 +61,7 @@ impl ReclaimProgress {
         match work {
             Work::Late(_) => !conditions.late.volumes() | conditions.failing(),
             // A destage tries each store again, until that has failed as often as it takes.
-            Work::Destage(_) if whole => conditions.hopeless() | s.destages.silent(),
+            Work::Destage(_) if whole => conditions.hopeless(),
             Work::Destage(_) => known,
             Work::Reclaim(_) | Work::Evict => {
                 let carries = self.may_carry(s.world, VolumeSet::EMPTY) && !self.is_stuck();

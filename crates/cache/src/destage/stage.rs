@@ -144,7 +144,7 @@ impl Destage {
         self.result = self.result.and(Err(error.into()));
     }
 
-    /// Notes that it leaves out the stores of these volumes, which do not answer; if it does so already, it ends.
+    /// Notes that cleanings may leave out the stores of these volumes, which do not answer; if they may already, it ends.
     pub fn fail_silent(&mut self, volumes: VolumeSet) {
         self.gives_up = (volumes & !self.silent).is_empty();
         self.silent |= volumes;
