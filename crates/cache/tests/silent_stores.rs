@@ -13,8 +13,8 @@ use forebay_cache::{
     Acknowledge, Cache, CacheConfig, DestageError, Notice, Order, StampReport, VolumeConfig,
     WritePolicy,
 };
-use forebay_effect::{Device, Effect, IoError, RequestId};
-use forebay_flash::StampNumber;
+use forebay_effect::{Device, Effect, IoError, Outcome, RequestId};
+use forebay_flash::{SEAL_BYTES, Sealed, StampNumber};
 
 use crate::driver::{BLOCK, Driver, with_flash, with_slots};
 
@@ -44,6 +44,8 @@ struct World {
     requests: u64,
     /// How destages of everything have ended.
     destaged: Vec<Result<(), DestageError>>,
+    /// How the last seal has ended.
+    sealed: Option<Outcome>,
 }
 
 fn log() -> CacheConfig {
@@ -63,7 +65,16 @@ impl World {
         let (d, stamping, stamp) = (Driver::start(cache), BTreeSet::new(), StampNumber::NONE);
         let healthy = Volume(volumes - 1);
         let silence = Silence::Nothing;
-        World { d, healthy, silence, stamping, stamp, requests: 0, destaged: Vec::new() }
+        World {
+            d,
+            healthy,
+            silence,
+            stamping,
+            stamp,
+            requests: 0,
+            destaged: Vec::new(),
+            sealed: None,
+        }
     }
 
     fn others(&self) -> impl Iterator<Item = Volume> + use<> {
@@ -78,6 +89,7 @@ impl World {
                     self.stamping.extend(stamps.into_iter().map(|(volume, _)| volume));
                 }
                 Notice::Destaged(result) => self.destaged.push(result),
+                Notice::Sealed(result) => self.sealed = Some(result),
                 _ => {}
             }
         }
@@ -224,6 +236,14 @@ impl World {
         self.wait(30 * SECOND);
         self.destage();
         assert!((0..=self.healthy.0).all(|volume| self.dirty(Volume(volume)) == 0));
+        // Nothing that was put off while the store hung keeps a seal from ending.
+        self.sealed = None;
+        let (seal, distrust, stamp) = ([1; SEAL_BYTES], false, None);
+        let volume = Sealed { volume: SILENT, seal, distrust, stamp };
+        self.d.order(Order::Seal(vec![volume]));
+        self.settle();
+        self.wait(SECOND);
+        assert_eq!(self.sealed, Some(Ok(())), "{}", self.d.cache.describe());
     }
 }
 
