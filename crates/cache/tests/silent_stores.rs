@@ -403,6 +403,26 @@ fn a_destage_of_everything_waits_for_a_store_that_has_been_silent_before() {
     }
 }
 
+/// Goal: only the stores for which a destage of everything waits can answer it. Method: one hangs in its header, and
+/// another is written and gets a stamp every five seconds.
+#[test]
+fn stamps_of_other_stores_are_no_answer_to_a_destage_of_everything() {
+    for (case, mut world) in cases(true) {
+        world.silence = Silence::Headers;
+        (0..6).for_each(|block| _ = world.write(SILENT, block));
+        world.destaged.clear();
+        world.destage();
+        for n in 0..20 {
+            world.write(world.healthy, n);
+            world.request(world.healthy, Op::Flush, 0, 0);
+            world.d.order(Order::Stamp);
+            world.wait(5 * SECOND);
+        }
+        assert_eq!(world.destaged, [Err(DestageError::Silent)], "{case}");
+        world.recover();
+    }
+}
+
 /// Goal: a destage of everything fails even if no cleaning can leave out the stores that do not answer: all hang, or
 /// there is only one.
 #[test]

@@ -7,8 +7,10 @@
 //! after the same time again.
 
 use forebay_block::Nanos;
+use forebay_flash::BatchSequence;
 
-use super::super::{Cleaning, CleaningState, DestagePhase, ReclaimPhase, Surroundings};
+use super::super::reclaim::unstamped_owed;
+use super::super::{Cleaning, CleaningState, DestagePhase, Destaging, ReclaimPhase, Surroundings};
 use super::LateWrites;
 use crate::in_flight::RequestPlace;
 use crate::volume_set::VolumeSet;
@@ -73,16 +75,20 @@ impl LateWrites {
         match active.map(Cleaning::state) {
             Some(CleaningState::Destaging(destaging)) => match destaging.phase() {
                 DestagePhase::Syncing { left, .. } => volumes |= left,
-                DestagePhase::Stamping { .. } | DestagePhase::Covering { .. } => {
-                    stamped = !VolumeSet::EMPTY;
+                DestagePhase::Stamping { newest } => {
+                    stamped |= unstamped_chosen(s, destaging, newest);
+                }
+                DestagePhase::Covering { failed } => {
+                    stamped |= s.stamps.uncovered(destaging.volumes & !failed);
                 }
                 _ => {}
             },
             Some(CleaningState::Reclaiming(ReclaimPhase::Releasing)) => {
-                stamped = !VolumeSet::EMPTY;
+                stamped |= unstamped_owed(s.world, s.stamps);
             }
             _ => {}
         }
+        // (Not those that other stores get from time to time.)
         let stamped = s.stamps.under_way() & stamped;
         volumes |= self.syncing | stamped;
         let writes = volumes.iter().map(writes_of);
@@ -92,6 +98,17 @@ impl LateWrites {
             stamps: stamped.iter().filter_map(|v| s.stamps.ordered_at(v)).map(|at| at.0).sum(),
         }
     }
+}
+
+/// The volumes of the chosen records, of batches up to `newest`, whose stamps have not seen the records.
+pub(in crate::cleaner) fn unstamped_chosen(
+    s: &Surroundings<'_>,
+    destaging: &Destaging,
+    newest: BatchSequence,
+) -> VolumeSet {
+    let shards = s.world.shards.iter();
+    let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
+    s.stamps.unseen(chosen & !(destaging.skipped | destaging.failed), newest)
 }
 
 /// Whether cleanings must not leave out these stores, because of a stop or a destage of everything.
