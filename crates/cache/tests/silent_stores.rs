@@ -13,8 +13,8 @@ use forebay_cache::{
     Acknowledge, Cache, CacheConfig, DestageError, Notice, Order, StampReport, VolumeConfig,
     WritePolicy,
 };
-use forebay_effect::{Device, Effect, IoError, RequestId};
-use forebay_flash::StampNumber;
+use forebay_effect::{Device, Effect, IoError, Outcome, RequestId};
+use forebay_flash::{SEAL_BYTES, Sealed, StampNumber};
 
 use crate::driver::{BLOCK, Driver, with_flash, with_slots};
 
@@ -44,6 +44,8 @@ struct World {
     requests: u64,
     /// How destages of everything have ended.
     destaged: Vec<Result<(), DestageError>>,
+    /// How the last seal has ended.
+    sealed: Option<Outcome>,
 }
 
 fn log() -> CacheConfig {
@@ -63,7 +65,16 @@ impl World {
         let (d, stamping, stamp) = (Driver::start(cache), BTreeSet::new(), StampNumber::NONE);
         let healthy = Volume(volumes - 1);
         let silence = Silence::Nothing;
-        World { d, healthy, silence, stamping, stamp, requests: 0, destaged: Vec::new() }
+        World {
+            d,
+            healthy,
+            silence,
+            stamping,
+            stamp,
+            requests: 0,
+            destaged: Vec::new(),
+            sealed: None,
+        }
     }
 
     fn others(&self) -> impl Iterator<Item = Volume> + use<> {
@@ -78,6 +89,7 @@ impl World {
                     self.stamping.extend(stamps.into_iter().map(|(volume, _)| volume));
                 }
                 Notice::Destaged(result) => self.destaged.push(result),
+                Notice::Sealed(result) => self.sealed = Some(result),
                 _ => {}
             }
         }
@@ -224,6 +236,14 @@ impl World {
         self.wait(30 * SECOND);
         self.destage();
         assert!((0..=self.healthy.0).all(|volume| self.dirty(Volume(volume)) == 0));
+        // Nothing that was put off while the store hung keeps a seal from ending.
+        self.sealed = None;
+        let (seal, distrust, stamp) = ([1; SEAL_BYTES], false, None);
+        let volume = Sealed { volume: SILENT, seal, distrust, stamp };
+        self.d.order(Order::Seal(vec![volume]));
+        self.settle();
+        self.wait(SECOND);
+        assert_eq!(self.sealed, Some(Ok(())), "{}", self.d.cache.describe());
     }
 }
 
@@ -371,11 +391,33 @@ fn a_destage_of_everything_waits_for_a_store_that_has_been_silent_before() {
         (0..6).for_each(|block| _ = world.write(SILENT, block));
         world.write_healthy(100).expect("it is written");
         world.wait(100 * SECOND);
+        for _ in 0..2 {
+            world.destaged.clear();
+            world.destage();
+            world.wait(9 * SECOND);
+            assert_eq!(world.destaged, [], "{case}");
+            world.wait(100 * SECOND);
+            assert_eq!(world.destaged, [Err(DestageError::Silent)], "{case}");
+        }
+        world.recover();
+    }
+}
+
+/// Goal: only the stores for which a destage of everything waits can answer it. Method: one hangs in its header, and
+/// another is written and gets a stamp every five seconds.
+#[test]
+fn stamps_of_other_stores_are_no_answer_to_a_destage_of_everything() {
+    for (case, mut world) in cases(true) {
+        world.silence = Silence::Headers;
+        (0..6).for_each(|block| _ = world.write(SILENT, block));
         world.destaged.clear();
         world.destage();
-        world.wait(9 * SECOND);
-        assert_eq!(world.destaged, [], "{case}");
-        world.wait(60 * SECOND);
+        for n in 0..20 {
+            world.write(world.healthy, n);
+            world.request(world.healthy, Op::Flush, 0, 0);
+            world.d.order(Order::Stamp);
+            world.wait(5 * SECOND);
+        }
         assert_eq!(world.destaged, [Err(DestageError::Silent)], "{case}");
         world.recover();
     }
@@ -433,7 +475,8 @@ fn a_destage_of_everything_gives_up_on_a_store_that_does_not_answer() {
                     bad.push(format!("{case}, {before}: no end"));
                     break;
                 }
-                world.wait(60 * SECOND);
+                // (Writes to the silent stores have waited, so silence lasted for 10 s.)
+                (0..5).for_each(|_| world.wait(SECOND * u64::from(world.destaged.is_empty())));
                 let followed = world.d.cache.stats().destages_followed;
                 if world.destaged != [Err(DestageError::Silent)] || followed > 0 {
                     bad.push(format!(

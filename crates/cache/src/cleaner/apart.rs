@@ -11,6 +11,7 @@ mod overdue;
 mod silent;
 
 pub(super) use overdue::covers;
+pub(super) use silent::unstamped_chosen;
 use silent::{Silence, keeps};
 
 use forebay_block::{Nanos, PerVolume, Volume};

@@ -7,7 +7,7 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, RegionIndex};
 
-use super::apart::{covers, note_taken};
+use super::apart::{covers, note_taken, unstamped_chosen};
 use super::phase::Writing;
 use super::reclaim::{Left, Reclaimed, begin_moving, completed, may_settle, unstamped_owed};
 use super::{
@@ -323,7 +323,7 @@ impl Cleaner {
                     (self.step_covering(s, before | uncovered), failed & !uncovered)
                 }
                 DestagePhase::Stamping { newest } => {
-                    let unstamped = failed & self.unstamped_chosen(s, newest);
+                    let unstamped = failed & unstamped_chosen(s, destaging, newest);
                     let active = self.cleaning().destaging();
                     if !unstamped.is_empty() {
                         // They count as if writes to them had failed; the cleaning continues with the others.
@@ -346,17 +346,9 @@ impl Cleaner {
         }
     }
 
-    /// The volumes of the chosen records, of batches up to `newest`, whose stamps have not seen the records.
-    fn unstamped_chosen(&mut self, s: &Surroundings<'_>, newest: BatchSequence) -> VolumeSet {
-        let active = self.cleaning().destaging();
-        let shards = s.world.shards.iter();
-        let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
-        s.stamps.unseen(chosen & !(active.skipped | active.failed), newest)
-    }
-
     /// The chosen records, of batches up to `newest`, are written when the stamps of their stores have seen them.
     fn step_stamping(&mut self, s: &mut Surroundings<'_>, newest: BatchSequence) -> Turn {
-        let wanted = self.unstamped_chosen(s, newest);
+        let wanted = unstamped_chosen(s, self.cleaning().destaging(), newest);
         if wanted.is_empty() {
             self.apart.end_asking();
             self.write_chosen(s);

@@ -7,8 +7,10 @@
 //! after the same time again.
 
 use forebay_block::Nanos;
+use forebay_flash::BatchSequence;
 
-use super::super::{Cleaning, CleaningState, DestagePhase, ReclaimPhase, Surroundings};
+use super::super::reclaim::unstamped_owed;
+use super::super::{Cleaning, CleaningState, DestagePhase, Destaging, ReclaimPhase, Surroundings};
 use super::LateWrites;
 use crate::in_flight::RequestPlace;
 use crate::volume_set::VolumeSet;
@@ -20,7 +22,7 @@ const SILENT_WAITED: Nanos = Nanos(10_000_000_000);
 
 /// What the stores owe the cleaner. If it changes, a store has answered, or was asked something else.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Owed {
+struct OwedAnswers {
     /// The stores that owe an answer.
     volumes: VolumeSet,
     /// Their writes: those that the last cleaning has begun, and those in flight.
@@ -32,7 +34,7 @@ struct Owed {
 /// What the stores owe during a destage of everything, since when, and when the destage fails.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Silence {
-    owed: Owed,
+    owed: OwedAnswers,
     since: Nanos,
     pub due: Option<Nanos>,
 }
@@ -44,7 +46,7 @@ impl LateWrites {
         let before = self.silence;
         // (A stop waits for as long as its driver does.)
         let watches = s.world.lifecycle.is_ready() && s.destages.is_under_way();
-        let owed = if watches { self.owed(active, s) } else { Owed::default() };
+        let owed = if watches { self.owed(active, s) } else { OwedAnswers::default() };
         if owed.volumes.is_empty() {
             self.silence = Silence::default();
             return before != self.silence;
@@ -63,7 +65,7 @@ impl LateWrites {
     }
 
     /// What stores owe this cleaning, or earlier ones.
-    fn owed(&self, active: Option<&Cleaning>, s: &Surroundings<'_>) -> Owed {
+    fn owed(&self, active: Option<&Cleaning>, s: &Surroundings<'_>) -> OwedAnswers {
         let writes_of = |volume| {
             let counts = s.world.shards.iter().map(|shard| shard.destager.writes.counts(volume));
             counts.fold([0; 2], |[a, b], [begun, in_flight]| [a + begun, b + in_flight])
@@ -73,25 +75,40 @@ impl LateWrites {
         match active.map(Cleaning::state) {
             Some(CleaningState::Destaging(destaging)) => match destaging.phase() {
                 DestagePhase::Syncing { left, .. } => volumes |= left,
-                DestagePhase::Stamping { .. } | DestagePhase::Covering { .. } => {
-                    stamped = !VolumeSet::EMPTY;
+                DestagePhase::Stamping { newest } => {
+                    stamped |= unstamped_chosen(s, destaging, newest);
+                }
+                DestagePhase::Covering { failed } => {
+                    stamped |= s.stamps.uncovered(destaging.volumes & !failed);
                 }
                 _ => {}
             },
             Some(CleaningState::Reclaiming(ReclaimPhase::Releasing)) => {
-                stamped = !VolumeSet::EMPTY;
+                stamped |= unstamped_owed(s.world, s.stamps);
             }
             _ => {}
         }
+        // (Not those that other stores get from time to time.)
         let stamped = s.stamps.under_way() & stamped;
         volumes |= self.syncing | stamped;
         let writes = volumes.iter().map(writes_of);
-        Owed {
+        OwedAnswers {
             volumes,
             writes: writes.fold([0; 2], |[a, b], [begun, in_flight]| [a + begun, b + in_flight]),
             stamps: stamped.iter().filter_map(|v| s.stamps.ordered_at(v)).map(|at| at.0).sum(),
         }
     }
+}
+
+/// The volumes of the chosen records, of batches up to `newest`, whose stamps have not seen the records.
+pub(in crate::cleaner) fn unstamped_chosen(
+    s: &Surroundings<'_>,
+    destaging: &Destaging,
+    newest: BatchSequence,
+) -> VolumeSet {
+    let shards = s.world.shards.iter();
+    let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
+    s.stamps.unseen(chosen & !(destaging.skipped | destaging.failed), newest)
 }
 
 /// Whether cleanings must not leave out these stores, because of a stop or a destage of everything.
