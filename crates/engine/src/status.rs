@@ -195,9 +195,9 @@ pub struct VolumeStatus {
     /// Error of the last operation on the volume's backing store; null if that operation succeeded. For an
     /// export of an NBD server, why the export cannot be reached until the next start.
     pub backing_failure: Option<String>,
-    /// Whether writes to the volume fail immediately, because earlier writes waited `flush.give_up_after` for
-    /// a failing backing store. The suspension ends when the store accepts an operation again. Forebay
-    /// retries every five seconds, and when you run `forebay ctl resume`.
+    /// Whether writes to the volume fail immediately, because its backing store has been failing for
+    /// `flush.give_up_after` and writes had to wait for it. The suspension ends when the store accepts an
+    /// operation again. Forebay retries every five seconds, and when you run `forebay ctl resume`.
     pub suspended: bool,
     /// Whether the volume continues without the failed flash tier until the next start: cached in memory
     /// only, with write-through.

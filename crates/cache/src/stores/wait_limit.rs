@@ -1,7 +1,7 @@
 //! The limit on how long requests wait for stores that are known to fail (`give_up_after`).
 //!
-//! - When writes have waited for a volume's share for that long, the volume is *suspended*: these
-//!   writes and all later ones fail until the store accepts a write again.
+//! - When writes wait for a volume's share, and its store has been failing for that long, the volume is
+//!   *suspended*: these writes and all later ones fail until the store accepts a write again.
 //! - If more data is owed to failing stores than can be carried on, there is a *jam*: all requests
 //!   that need room wait. Once a volume is suspended, writes that can bypass flash do so. When the
 //!   jam has lasted for that long, it is *hopeless*: requests that wait fail, and later ones fail

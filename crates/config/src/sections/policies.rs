@@ -264,9 +264,9 @@ section! {
         /// Maximum number of writes in flight from flash to the backing stores, for each shard. A write
         /// covers one block or several adjacent blocks.
         parallel: u32 = 32;
-        /// How long writes wait for flash space that cannot become free because a backing store is failing.
-        /// After this time, writes to the store's volume fail until the store accepts an operation again;
-        /// reads continue, and dirty data stays on flash. 0 means no limit.
+        /// How long a backing store may have been failing while writes wait for flash space that it keeps from
+        /// becoming free. After this time, writes to the store's volume fail until the store accepts an operation
+        /// again; reads continue, and dirty data stays on flash. 0 means no limit.
         give_up_after: TimeSpan = "60s";
         /// Interval at which Forebay updates the headers of the backing stores and of the flash tier while
         /// anything changes: at least 10ms. Each header records the state of the other side. At startup,
