@@ -59,7 +59,7 @@ impl Cache {
     #[inline]
     pub(super) fn has_cleaning(&self) -> bool {
         !self.cleaner.is_idle()
-            || self.cleaner.timeout().is_some()
+            || self.cleaner.silence_due(&self.world).is_some()
             || self.world.shards.iter().any(|s| s.tiers.flash.wants_destage())
     }
 

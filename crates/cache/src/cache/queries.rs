@@ -345,7 +345,8 @@ impl Cache {
         if self.is_half_way() {
             return Some(self.world.now);
         }
-        let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
+        let cleaner = sooner(self.cleaner.timeout(), self.cleaner.silence_due(&self.world));
+        let due = sooner(cleaner, self.stores.timeout(&self.world));
         sooner(sooner(due, self.pass_through.timeout()), self.switch.timeout())
     }
 
@@ -355,7 +356,8 @@ impl Cache {
         if self.is_half_way() {
             return Some(self.world.now);
         }
-        let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
+        let cleaner = sooner(self.cleaner.timeout(), self.cleaner.silence_due(&self.world));
+        let due = sooner(cleaner, self.stores.timeout(&self.world));
         sooner(due, self.pass_through.limit())
     }
 

@@ -26,7 +26,7 @@ use crate::late::{Lateness, Round};
 use crate::shard::Shard;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
-use crate::world::{World, shard_context, sooner};
+use crate::world::{World, shard_context};
 
 /// Time after a refusal until a cleaning asks again whether it may leave late stores out.
 const ASK_AGAIN: Nanos = Nanos(100_000_000);
@@ -140,15 +140,14 @@ impl LateWrites {
         !self.awaited && (self.is_empty() || !keeps(s, self.volumes()))
     }
 
-    /// When the cleaning in progress asks next, or stores have been silent for too long.
+    /// When the cleaning in progress asks next.
     pub fn timeout(&self) -> Option<Nanos> {
-        sooner(self.ask_at, self.silence.due)
+        self.ask_at
     }
 
     /// The time may have come.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.ask_at = self.ask_at.filter(|&at| at > now);
-        self.silence.due = self.silence.due.filter(|&at| at > now);
     }
 
     /// The cleaning in progress has ended a phase in which it waited for stores.

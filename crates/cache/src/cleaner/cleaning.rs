@@ -143,6 +143,11 @@ impl Cleaner {
         turn.or(any | self.apart.watch(self.active.as_ref(), s))
     }
 
+    /// When the destage of everything in progress fails, if stores owe an answer until then.
+    pub fn silence_due(&self, world: &World) -> Option<Nanos> {
+        self.apart.silence_due(world)
+    }
+
     /// Begins the next cleaning, if one may begin now; returns whether it began.
     fn begin_next(&mut self, s: &mut Surroundings<'_>, may: bool) -> bool {
         let idle = self.active.is_none() && self.apart.let_begin(s);

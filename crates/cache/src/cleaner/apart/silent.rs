@@ -31,12 +31,11 @@ struct OwedAnswers {
     stamps: u64,
 }
 
-/// What the stores owe during a destage of everything, since when, and when the destage fails.
+/// What the stores owe during a destage of everything, and since when.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Silence {
     owed: OwedAnswers,
     since: Nanos,
-    pub due: Option<Nanos>,
 }
 
 impl LateWrites {
@@ -52,16 +51,19 @@ impl LateWrites {
             return before != self.silence;
         }
         if owed != self.silence.owed {
-            self.silence = Silence { owed, since: s.world.now, due: None };
+            self.silence = Silence { owed, since: s.world.now };
         }
-        let due = self.silence.since.saturating_add(patience(s.world));
-        self.silence.due = Some(due);
-        if due <= s.world.now {
+        if self.silence_due(s.world).is_some_and(|due| due <= s.world.now) {
             s.world.stats.destages_silent += u64::from(s.destages.fail_silent(owed.volumes));
-            let due = s.world.now.saturating_add(patience(s.world));
-            self.silence = Silence { owed, since: s.world.now, due: Some(due) };
+            self.silence = Silence { owed, since: s.world.now };
         }
         before != self.silence
+    }
+
+    /// When the destage of everything in progress fails, if stores owe an answer until then.
+    pub fn silence_due(&self, world: &World) -> Option<Nanos> {
+        let Silence { owed, since } = self.silence;
+        (!owed.volumes.is_empty()).then(|| since.saturating_add(patience(world)))
     }
 
     /// What stores owe this cleaning, or earlier ones.
