@@ -454,8 +454,8 @@ fn check_shape(key: &str, shape: &Shape, problems: &mut Problems) {
         Some(Distribution::Percentiles) => {
             let inside = points.iter().all(|p| p.0 > 0.0 && p.0 <= 100.0);
             let rising = points.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1);
-            let message = "must be a list of [percent, time] pairs whose percentages rise and whose times do not fall, \
-                           such as [[50.0, \"1ms\"], [99.0, \"20ms\"]]";
+            let message = "must be a list of [percent, time] pairs whose percentages rise and \
+                           whose times do not fall, such as [[50.0, \"1ms\"], [99.0, \"20ms\"]]";
             problems.unless(!points.is_empty() && inside && rising, &key, message);
         }
         None | Some(Distribution::Fixed | Distribution::Lognormal) => {

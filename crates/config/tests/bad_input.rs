@@ -417,7 +417,7 @@ const CASES: &[Case] = &[
         "[shape.a]\ndistribution = 'percentiles'",
         1,
         "shape.a.percentiles",
-        "ascend",
+        "percentages rise",
     ),
     ("nowhere to keep it", "[flush]\non_stop = 'keep'", 2, "flush.on_stop", "needs a [flash]"),
     ("a time without a unit", "[shape.a]\nread_latency = '10'", 2, "shape.a.read_latency", "10ms"),

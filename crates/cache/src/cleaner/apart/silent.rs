@@ -3,7 +3,7 @@
 //! Such a destage leaves out no store, however slow that is, and neither does a cleaning that makes room meanwhile. But
 //! a store that hangs would then keep all volumes from getting room. So if none of the stores that owe the cleaner an
 //! answer has answered anything for [`SILENT`], the destage [fails](Destages::fail_silent), and cleanings may leave out
-//! these stores. If they cannot (there is no other store, or no room to carry their records forward), the destage ends
+//! these stores. If they cannot (all are silent, or there is no room to carry their records forward), the destage ends
 //! after the same time again.
 
 use forebay_block::Nanos;
@@ -43,8 +43,9 @@ impl LateWrites {
     /// anything.
     pub fn watch(&mut self, active: Option<&Cleaning>, s: &mut Surroundings<'_>) -> bool {
         let before = self.silence;
-        // (A stop waits for as long as its driver does.)
-        let watches = s.world.lifecycle.is_ready() && s.destages.is_under_way();
+        // (A stop waits for as long as its driver does. A single store keeps no other volume waiting.)
+        let several = s.world.volumes.len() >= 2;
+        let watches = s.world.lifecycle.is_ready() && s.destages.is_under_way() && several;
         let owed = if watches { self.owed(active, s) } else { OwedAnswers::default() };
         if owed.volumes.is_empty() {
             self.silence = Silence::default();
