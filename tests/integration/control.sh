@@ -30,7 +30,7 @@ io 'write -P 3 1M 1M'
 ctl quiesce --for 1s >/dev/null
 io 'write -P 2 0 64k'
 said 'reached its time limit'
-# Whoever copies the stores learns that the quiesce did not last.
+# The command tells a backup script that the quiesce ended too early.
 refused 1 'no quiesce to end' ctl quiesce --resume
 ctl resume | grep -q '"ended":false' || fail "it says that a quiesce was ended"
 refused 2 'cannot be used with' "$FOREBAY" ctl quiesce --for 1s --resume --control unix:control.sock

@@ -1,6 +1,6 @@
 //! A life of the cache: requests and completions in any order, and checks of the replies.
 
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, DestageError, Order, WritePolicy};
 use forebay_device::choices::Choices;
 use forebay_device::memory::FaultRates;
@@ -8,10 +8,13 @@ use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::HeaderChange;
 
 use super::after::End;
-use super::{Expect, Runner};
+use super::{Destage, Expect, Runner};
 use crate::oracle::Oracle;
 use crate::sectors::{spoil, stamp, value_of, values_of};
 use crate::world::is_device_error;
+
+/// A destage waits at least for so long for stores that do not answer.
+const SILENT_MIN: Nanos = Nanos(10_000_000_000);
 
 impl Runner<'_> {
     /// Plays one life after another.
@@ -275,7 +278,8 @@ impl Runner<'_> {
         if self.destage.is_none() {
             self.tell(|| "destage".into());
             let all = |o: &mut Oracle| o.read_issued(0, o.sectors());
-            self.destage = Some(self.oracles.iter_mut().map(all).collect());
+            let tickets = self.oracles.iter_mut().map(all).collect();
+            self.destage = Some(Destage { since: self.world.now, tickets });
             self.world.order(Order::Destage);
         }
     }
@@ -288,12 +292,13 @@ impl Runner<'_> {
         }
         let Some(result) = self.world.destaged() else { return Ok(()) };
         self.tell(|| format!("destaged {result:?}"));
-        let tickets = self.destage.take().unwrap_or_default();
+        let Some(Destage { since, tickets }) = self.destage.take() else { return Ok(()) };
         // A stop ends the destage early.
         let cut = result == Err(IoError::Shutdown.into()) && !self.world.cache.is_ready();
         self.seen.stats.add("destages that a stop ended", u64::from(cut));
-        let silent =
-            result == Err(DestageError::Silent) && (self.plan.late || self.plan.hung_max > 0);
+        let slow = self.plan.late || self.plan.hung_max > 0;
+        let waited = self.world.now >= since.saturating_add(SILENT_MIN);
+        let silent = result == Err(DestageError::Silent) && slow && waited;
         // A destage also fails if flash fails during it.
         let allowed = cut
             || silent

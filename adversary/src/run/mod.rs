@@ -11,7 +11,7 @@ mod others;
 mod outages;
 mod superblocks;
 
-use forebay_block::Volume;
+use forebay_block::{Nanos, Volume};
 use std::collections::BTreeMap;
 
 use forebay_cache::{CacheConfig, Open};
@@ -163,7 +163,11 @@ impl Expect {
 }
 
 /// A destage that the run has requested: for each volume, the state when it began.
-pub(crate) type Destage = Vec<ReadTicket>;
+pub(crate) struct Destage {
+    /// When it began.
+    since: Nanos,
+    tickets: Vec<ReadTicket>,
+}
 
 /// The parameters that determine which records have a place in the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

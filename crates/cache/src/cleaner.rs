@@ -274,7 +274,7 @@ impl Cleaner {
 
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && !self.is_active()
+        self.queue.is_empty() && !self.is_active(VolumeSet::EMPTY)
     }
 
     /// Whether regions are reclaimed although stores are known to fail.
@@ -282,9 +282,9 @@ impl Cleaner {
         self.progress.makes_room(world)
     }
 
-    /// Whether anything is being cleaned.
-    pub fn is_active(&self) -> bool {
-        self.active.is_some() || !self.apart.is_empty()
+    /// Whether anything is being cleaned. What the stores of the volumes `but` owe to earlier cleanings does not count.
+    pub fn is_active(&self, but: VolumeSet) -> bool {
+        self.active.is_some() || !(self.apart.volumes() & !but).is_empty()
     }
 
     /// Whether this region is being cleaned.
@@ -491,6 +491,6 @@ mod tests {
         cleaner.push(Work::Evict);
         assert_eq!(begin(&mut cleaner, false, MoveRoom::Never), Some(Work::Evict));
         assert!(R.iter().all(|&region| !cleaner.is_cleaning(region)));
-        assert!(cleaner.is_evicting() && cleaner.is_active());
+        assert!(cleaner.is_evicting() && cleaner.is_active(VolumeSet::EMPTY));
     }
 }

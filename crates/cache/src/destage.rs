@@ -235,9 +235,8 @@ impl Destages {
         let given_up = cleaner.fails() && world.flash.is_lost() && !is_salvaged(world);
         // A region that the log cannot reclaim is no part of the destage.
         // (What silent stores owe may never end.)
-        let owed = cleaner.apart() & !destage.silent();
-        let cleaning = cleaner.has_cleaning() || !owed.is_empty();
-        let cleaned = !cleaner.is_destaging() && !cleaning || destage.gives_up();
+        let cleaning = cleaner.is_destaging() || cleaner.is_active(destage.silent());
+        let cleaned = !cleaning || destage.gives_up();
         if !cleaned && !given_up {
             return (any, None);
         }

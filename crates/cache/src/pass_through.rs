@@ -145,7 +145,7 @@ impl PassThrough {
             PassThroughStage::Settling => {
                 let busy = others.destages.is_under_way()
                     || seals
-                    || others.cleaner.is_active()
+                    || others.cleaner.is_active(VolumeSet::EMPTY)
                     || world.shards.iter().any(|shard| shard.tiers.transfers.is_logging());
                 let Some(log) = world.log.as_mut().filter(|_| !busy) else { return false };
                 if log.is_salvaged() {

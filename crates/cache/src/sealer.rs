@@ -150,7 +150,9 @@ impl Sealer {
                 false
             }
             // (Cleanings that wait for the end of the seal do not count.)
-            SealingStage::Dropping(walk) => self.drop(world, walk, idle && !cleaner.is_active()),
+            SealingStage::Dropping(walk) => {
+                self.drop(world, walk, idle && !cleaner.is_active(VolumeSet::EMPTY))
+            }
             SealingStage::Marking | SealingStage::Noting => false,
         }
     }

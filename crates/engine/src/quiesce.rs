@@ -84,7 +84,7 @@ impl Engine {
         quiesced
     }
 
-    /// As [`quiesce`](Engine::quiesce), once other orders have ended. So many `resumes` had been ordered before it.
+    /// As [`quiesce`](Engine::quiesce), once other orders have ended. `resumes`: how many resumes were ordered before it.
     fn quiesce_in_turn(
         &self,
         limit: Option<Duration>,

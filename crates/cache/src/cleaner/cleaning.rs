@@ -105,7 +105,7 @@ impl Cleaner {
                     world.shards.iter_mut().for_each(|shard| shard.destager.cut());
                     return false;
                 }
-                // (What does not wait for stamps any more ends by itself.)
+                // (These phases end without stamps: a cut has made stamps unnecessary.)
                 DestagePhase::Syncing { .. }
                 | DestagePhase::Covering { .. }
                 | DestagePhase::Settling { .. } => return false,

@@ -69,11 +69,6 @@ impl Cleaner {
         world.somebody_waits() || self.queue.parked().is_some_and(|region| !dirty(region))
     }
 
-    /// Whether a cleaning is in progress, not counting what late stores owe to earlier ones.
-    pub fn has_cleaning(&self) -> bool {
-        self.active.is_some()
-    }
-
     /// The cleaning takes the next step of emptying its region.
     pub(super) fn step_reclaim(
         &mut self,

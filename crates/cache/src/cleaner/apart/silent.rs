@@ -11,7 +11,7 @@ use forebay_flash::BatchSequence;
 
 use super::super::reclaim::unstamped_owed;
 use super::super::{Cleaning, CleaningState, DestagePhase, Destaging, ReclaimPhase, Surroundings};
-use super::LateWrites;
+use super::{LateWrites, is_writing};
 use crate::in_flight::RequestPlace;
 use crate::volume_set::VolumeSet;
 use crate::world::World;
@@ -69,11 +69,7 @@ impl LateWrites {
 
     /// What stores owe this cleaning, or earlier ones.
     fn owed(&self, active: Option<&Cleaning>, s: &Surroundings<'_>) -> OwedAnswers {
-        let writes_of = |volume| {
-            let counts = s.world.shards.iter().map(|shard| shard.destager.writes.counts(volume));
-            counts.fold([0; 2], |[a, b], [begun, in_flight]| [a + begun, b + in_flight])
-        };
-        let writing = s.world.volumes.numbers().filter(|&volume| writes_of(volume)[1] > 0);
+        let writing = s.world.volumes.numbers().filter(|&volume| is_writing(s.world, volume));
         let (mut volumes, mut stamped): (VolumeSet, _) = (writing.collect(), self.covering);
         match active.map(Cleaning::state) {
             Some(CleaningState::Destaging(destaging)) => match destaging.phase() {
@@ -94,10 +90,11 @@ impl LateWrites {
         // (Not those that other stores get from time to time.)
         let stamped = s.stamps.under_way() & stamped;
         volumes |= self.syncing | stamped;
-        let writes = volumes.iter().map(writes_of);
+        let shards = s.world.shards.iter().map(|shard| &shard.destager.writes);
+        let counts = shards.flat_map(|writes| volumes.iter().map(|volume| writes.counts(volume)));
         OwedAnswers {
             volumes,
-            writes: writes.fold([0; 2], |[a, b], [begun, in_flight]| [a + begun, b + in_flight]),
+            writes: counts.fold([0; 2], |[a, b], [begun, in_flight]| [a + begun, b + in_flight]),
             stamps: stamped.iter().filter_map(|v| s.stamps.ordered_at(v)).map(|at| at.0).sum(),
         }
     }
